@@ -1,0 +1,47 @@
+# Everything a developer or a machine does with LUCIUS goes through here.
+# `make run` and `make test` need Python 3.11, make and the package registries; nothing else.
+
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export UV_PYTHON_DOWNLOADS := never
+export UV_SYSTEM_CERTS := 1
+
+.PHONY: help setup run test check bench lock diagrams clean
+
+help: ## List the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## Install LUCIUS and its tools into .venv
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+run: setup ## Start LUCIUS on the embedded default, run the sample job, leave the API up
+	@$(BIN)/lucius up --sample
+
+check: setup ## Lint, types, architecture
+	@$(BIN)/ruff format --check --quiet src tests bench || { echo "run '.venv/bin/ruff format src tests bench'"; exit 1; }
+	@$(BIN)/ruff check --quiet src tests bench
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+test: check ## Every check and every test, against real servers
+	@$(BIN)/pytest -n 2 --dist worksteal
+
+bench: setup ## Measure speed; writes docs/benchmarks.md and bench/results/latest.json
+	@$(BIN)/python -m bench
+
+lock: setup ## Pin the dependencies again, with hashes and without addresses
+	@$(BIN)/uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url --quiet -o requirements/runtime.txt
+	@$(BIN)/uv pip compile pyproject.toml --all-extras --group dev -c requirements/runtime.txt --generate-hashes --no-emit-index-url --quiet -o requirements/dev.txt
+	@echo uv | $(BIN)/uv pip compile - --generate-hashes --no-emit-index-url --no-header --quiet -o requirements/uv.txt
+
+clean: ## Remove the environment and all caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

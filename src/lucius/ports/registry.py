@@ -1,0 +1,65 @@
+"""The registry port: protocols, tenants and global settings, as one consistent snapshot at a time."""
+
+from __future__ import annotations
+
+from typing import Protocol as Port
+
+from msgspec import Struct
+
+from lucius.domain.protocol import PolicyOverride, Protocol
+from lucius.domain.routing import Mode
+
+
+class RefPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where `input_ref` and `output_ref` may point. An empty allow-list allows every host or container."""
+
+    schemes: tuple[str, ...] = ("https", "blob", "s3", "gs")
+    hosts: tuple[str, ...] = ()
+    containers: tuple[str, ...] = ()
+
+
+class Tenant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is settled for one tenant. None leaves a thing to the global settings."""
+
+    id: str
+    mode: Mode | None = None
+    burst_allowed: bool = True
+    max_inflight: int | None = None
+    requests_per_second: float | None = None
+    refs: RefPolicy | None = None
+    policy: PolicyOverride = PolicyOverride()
+    job_deadline_seconds: float | None = None
+    webhook_secret_env: str | None = None
+
+
+class Globals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What holds where neither the request, the protocol nor the tenant says otherwise."""
+
+    mode: Mode = Mode.DEFAULT
+    unknown_tenants_allowed: bool = True
+    max_inflight: int = 100_000
+    max_inflight_per_tenant: int = 1_000
+    max_inflight_per_mode: dict[Mode, int] = {}
+    requests_per_second: float | None = None
+    refs: RefPolicy = RefPolicy()
+    policy: PolicyOverride = PolicyOverride()
+    job_deadline_seconds: float = 604_800.0
+
+
+class RegistrySnapshot(Struct, frozen=True):
+    """Everything, at one moment. `version` changes whenever anything in it does."""
+
+    version: str
+    protocols: dict[str, Protocol]
+    """By protocol id: the newest version of each."""
+    request_types: dict[str, Protocol]
+    """By request type, aliases included."""
+    tenants: dict[str, Tenant]
+    """By tenant id in normal form."""
+    settings: Globals
+
+
+class Registry(Port):
+    def snapshot(self) -> RegistrySnapshot:
+        """The last good state. Never blocks, never raises: a broken source leaves the state before it in force."""
+        ...

@@ -1,0 +1,134 @@
+"""Settings come from `LUCIUS_*` environment variables, are read once, and are explicit from then on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+import msgspec
+from msgspec import Struct
+
+from lucius.domain.protocol import PolicyOverride
+
+
+class SettingsError(Exception):
+    """A setting that cannot be used, named."""
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Each field is the variable `LUCIUS_<FIELD>`; `docs/reference/settings.md` describes every one."""
+
+    # Where things are.
+    ledger: str = "sqlite"
+    """`memory`, `sqlite` (a file in the data folder), `sqlite:///path`, or `postgresql://…`."""
+    bus: str = "sql"
+    """`sql` (in the ledger's database) or `memory`."""
+    engine: str = "outbox"
+    registry: str = ""
+    """Folder of `protocols/`, `tenants/` and `globals.yaml`; empty means what ships with LUCIUS."""
+    data: str = ".lucius"
+    host: str = "127.0.0.1"
+    port: int = 8000
+    orchestrator_url: str = ""
+    """The address that services call back on; empty means `http://host:port`."""
+    own_callback_urls: tuple[str, ...] = ()
+    """Further addresses of LUCIUS itself that a command's `callback_urls.ack` and `.result` may name."""
+    workspace_root: str = ""
+    """Root of `workspace_ref`; empty means the folder `workspace` in the data folder, as a `file://` URI."""
+
+    # Who may call.
+    api_key: str = ""
+    api_keys_file: str = ""
+    jwt_issuer: str = ""
+    jwt_audience: str = ""
+    jwks_url: str = ""
+    jwt_tenants_claim: str = "tenants"
+    jwt_roles_claim: str = "roles"
+    callback_keys: tuple[str, ...] = ()
+    """`id:secret` pairs; the first signs, all verify. Empty means a generated one, kept in the data folder."""
+
+    # Limits of a request.
+    body_bytes_max: int = 131_072
+    body_depth_max: int = 32
+    artifacts_bytes_max: int = 65_536
+    callbacks_body_bytes_max: int = 4_194_304
+    batch_commands_max: int = 500
+    batch_callbacks_max: int = 500
+    page_size_max: int = 500
+    wait_seconds_max: float = 60.0
+    pull_max: int = 256
+    connections_max: int = 2_000
+
+    # Policies, where neither the protocol step nor the tenant says otherwise.
+    max_attempts: int | None = None
+    ack_timeout_seconds: float | None = None
+    queue_timeout_seconds: float | None = None
+    lease_seconds: float | None = None
+    max_step_seconds: float | None = None
+    job_deadline_seconds: float | None = None
+    dispatch_backoff_seconds: tuple[float, ...] | None = None
+    ack_backoff_seconds: tuple[float, ...] | None = None
+    execution_backoff_seconds: tuple[float, ...] | None = None
+    max_inflight: int | None = None
+    max_inflight_per_tenant: int | None = None
+
+    # The engine.
+    outbox_retry_interval: float = 1.0
+    sweep_interval: float = 0.25
+    repair_interval: float = 60.0
+    turn_inputs_max: int = 512
+    queue_inputs_max: int = 20_000
+    claim_seconds: float = 30.0
+    publish_timeout_seconds: float = 10.0
+    circuit_open_seconds: float = 5.0
+    cache_bytes_max: int = 67_108_864
+    stop_seconds: float = 10.0
+    postgres_pool_max: int = 8
+
+    # Webhooks.
+    webhook_private_addresses_allowed: bool = False
+    webhook_attempts_max: int = 8
+    webhook_timeout_seconds: float = 10.0
+
+    # Telemetry.
+    log_level: str = "INFO"
+    log_format: str = "json"
+    otlp_endpoint: str = ""
+
+    registry_reload_seconds: float = 2.0
+
+    @property
+    def public_url(self) -> str:
+        return self.orchestrator_url or f"http://{self.host}:{self.port}"
+
+    @property
+    def policy(self) -> PolicyOverride:
+        return PolicyOverride(**{name: getattr(self, name) for name in PolicyOverride.__struct_fields__})
+
+
+def read_settings(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
+    """Read `LUCIUS_*`; an unknown or unusable variable is refused by name, not passed over."""
+    environ = os.environ if environ is None else environ
+    hints = get_type_hints(Settings)
+    values: dict[str, Any] = {}
+    for variable, text in environ.items():
+        if not variable.startswith("LUCIUS_") or variable.startswith("LUCIUS_TEST_"):
+            continue
+        name = variable.removeprefix("LUCIUS_").lower()
+        if name not in hints:
+            if name in CLIENT_VARIABLES:
+                continue
+            raise SettingsError(f"{variable} is not a setting of LUCIUS; see docs/reference/settings.md")
+        is_list = "tuple" in str(hints[name])
+        value: Any = [part.strip() for part in text.split(",") if part.strip()] if is_list else text
+        try:
+            values[name] = msgspec.convert(value, hints[name], strict=False)
+        except msgspec.ValidationError as error:
+            raise SettingsError(f"{variable}={text!r}: {error}") from error
+    values.update({name: value for name, value in overrides.items() if value is not None})
+    return Settings(**values)
+
+
+CLIENT_VARIABLES = frozenset({"url"})
+"""Variables with the same prefix that the command line reads for itself."""
