@@ -32,6 +32,13 @@ class PublishFailed(Struct, frozen=True):
     reason: str
 
 
+class PublishDeferred(Struct, frozen=True):
+    """The bus was out of reach: the claim is given back, and the attempt is not used up."""
+
+    step_id: str
+    attempt_no: int
+
+
 class DispatchDue(Struct, frozen=True):
     """An outbox row was found unsent and unclaimed."""
 
@@ -84,4 +91,4 @@ class ResumeAsked(Struct, frozen=True):
 
 Callback = Acked | HeartbeatSeen | Resulted
 Operation = CancelAsked | PauseAsked | ResumeAsked
-Input = Accepted | Published | PublishFailed | DispatchDue | Callback | DeadlinePassed | Operation
+Input = Accepted | Published | PublishFailed | PublishDeferred | DispatchDue | Callback | DeadlinePassed | Operation

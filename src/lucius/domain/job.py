@@ -134,6 +134,11 @@ class Job(Struct, frozen=True, kw_only=True):
         return self.steps[self.current_index]
 
     @property
+    def slots(self) -> tuple[str, str, str]:
+        """The scopes in which a job counts while it is in flight."""
+        return "global", f"mode:{self.spec.routing.resolved_mode.value}", f"tenant:{self.spec.tenant_id}"
+
+    @property
     def progress(self) -> float:
         done = sum(1.0 if s.status is StepStatus.SUCCEEDED else s.progress for s in self.steps)
         return round(done / len(self.steps), 4)

@@ -7,15 +7,8 @@ from typing import Protocol as Port
 from msgspec import Struct
 
 from lucius.domain.protocol import PolicyOverride, Protocol
+from lucius.domain.refs import RefPolicy
 from lucius.domain.routing import Mode
-
-
-class RefPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where `input_ref` and `output_ref` may point. An empty allow-list allows every host or container."""
-
-    schemes: tuple[str, ...] = ("https", "blob", "s3", "gs")
-    hosts: tuple[str, ...] = ()
-    containers: tuple[str, ...] = ()
 
 
 class Tenant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

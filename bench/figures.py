@@ -1,0 +1,107 @@
+"""What is measured, as the processes of the benchmark hand it to one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+
+class CpuPerJob(msgspec.Struct, kw_only=True):
+    server: float
+    services: float
+    load: float
+
+
+class LoadResult(msgspec.Struct, kw_only=True):
+    inflight_max: int
+    inflight_mean: float
+    connections: int
+    jobs: int
+    seconds: float
+    """From before the first POST until nothing was in flight any more: ramp and drain are in it."""
+    jobs_per_second: float
+    accept_p50_ms: float
+    accept_p99_ms: float
+    refused: dict[str, int]
+    ended: dict[str, int]
+    """How many of the accepted jobs a read afterwards showed in which state; `MISSING` if in none."""
+    cpu_seconds: float
+    polls: int
+    cpu_ms_per_job: CpuPerJob | None = None
+
+    @property
+    def clean(self) -> bool:
+        return self.ended == {"SUCCEEDED": self.jobs} and not self.refused
+
+
+class AloneResult(msgspec.Struct, kw_only=True):
+    jobs: int
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+    max_ms: float
+    not_succeeded: int
+
+
+class PostsResult(msgspec.Struct, kw_only=True):
+    requests: int
+    seconds: float
+    requests_per_second: float
+    cpu_seconds: float
+
+
+class BigResult(msgspec.Struct, kw_only=True):
+    filled_jobs: int
+    filled_rows: dict[str, int]
+    file_mb: float
+    empty: list[LoadResult]
+    filled: list[LoadResult]
+    ratio: float
+    memory_peak_mb: float
+
+
+class BareResult(msgspec.Struct, kw_only=True):
+    fastapi_posts_per_second: float
+    starlette_posts_per_second: float
+    client_us_per_post: float
+    """Processor time of the load generator for one request: what the measuring itself costs."""
+    sqlite_commits_per_second: float
+    sqlite_grouped_rows_per_second: float
+
+
+class Machine(msgspec.Struct, kw_only=True):
+    cores: int
+    memory_gb: int
+    system: str
+    python: str
+    sqlite: str
+
+
+class Report(msgspec.Struct, kw_only=True):
+    measured_at: str
+    machine: Machine
+    quick: bool
+    alone: AloneResult
+    load: list[LoadResult]
+    memory_peak_mb: float
+    bare: BareResult
+    big: BigResult | None
+
+    @property
+    def best_jobs_per_second(self) -> float:
+        return max(run.jobs_per_second for run in self.load)
+
+    @property
+    def spoilt(self) -> list[str]:
+        """Whatever means that the figures are not to be trusted."""
+        runs = [*self.load, *(self.big.empty + self.big.filled if self.big else [])]
+        faults = [f"{run.jobs} jobs: ended {run.ended}, refused {run.refused}" for run in runs if not run.clean]
+        if self.alone.not_succeeded:
+            faults.append(f"{self.alone.not_succeeded} jobs run alone did not succeed")
+        return faults
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """The nearest rank: a value that was measured, not one between two."""
+    return ordered[min(len(ordered) - 1, max(0, -(-int(len(ordered) * percent) // 100) - 1))] if ordered else 0.0

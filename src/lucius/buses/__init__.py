@@ -1,0 +1,1 @@
+"""Buses: what carries directives to services. Each file is a technology; all pass `lucius.testing.bus_suite`."""

@@ -1,0 +1,3 @@
+from lucius.buses.sql.bus import SqlBus
+
+__all__ = ["SqlBus"]

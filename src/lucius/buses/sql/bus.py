@@ -1,0 +1,352 @@
+"""The bus in the ledger's own database: durable, and published to inside the ledger's transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+import msgspec
+
+from lucius.buses.sql import statements
+from lucius.domain.time import Instant, after
+from lucius.ports.bus import (
+    BusUnavailable,
+    DeadLetter,
+    Delivery,
+    DeliveryRef,
+    Depth,
+    Message,
+    Refused,
+    Subscription,
+)
+from lucius.ports.clock import Clock
+from lucius.sql.database import Database, DatabaseUnavailable, Fetch, Row, Run, Script
+
+T = TypeVar("T")
+
+DUPLICATE_WINDOW_SECONDS = 600.0
+SHARED_POLL_SECONDS = 0.05
+"""How often a receiver looks for what another process published."""
+OWN_POLL_SECONDS = 0.5
+"""How often a receiver looks for locks and delays that have run out; what is published here it hears of at once."""
+UPKEEP_ROWS_MAX = 5_000
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """A subscription as the database has it."""
+
+    id: int
+    subscription: Subscription
+
+
+class SqlBus:
+    def __init__(self, database: Database, clock: Clock, message_bytes_max: int = 262_144) -> None:
+        self.database = database
+        self.message_bytes_max = message_bytes_max
+        self._clock = clock
+        self._known: dict[tuple[str, str], _Known] = {}
+        self._by_topic: dict[str, list[_Known]] = {}
+        self._waiters: dict[int, set[asyncio.Event]] = {}
+        self._turn = 0
+        self._upkeep_from = 0
+
+    async def __aenter__(self) -> SqlBus:
+        await self._refresh()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    async def declare(self, subscriptions: Sequence[Subscription]) -> None:
+        wanted = sorted(subscriptions, key=lambda s: (s.topic, s.name))
+        current = {key: known.subscription for key, known in self._known.items()}
+        if all(current.get((s.topic, s.name)) == s for s in wanted):
+            return
+
+        def script() -> Script[None]:
+            rows = [(s.topic, s.name, _encode(s.where).decode(), s.delivery_max, s.ttl_seconds) for s in wanted]
+            yield Run(statements.DECLARE, rows)
+
+        await self._write(script)
+        await self._refresh()
+
+    async def _refresh(self) -> None:
+        known: dict[tuple[str, str], _Known] = {}
+        by_topic: dict[str, list[_Known]] = {}
+        for row in await self._fetch(statements.SUBSCRIPTIONS):
+            subscription = Subscription(
+                topic=row[1], name=row[2], where=_decode(row[3]), delivery_max=row[4], ttl_seconds=row[5]
+            )
+            one = _Known(row[0], subscription)
+            known[row[1], row[2]] = one
+            by_topic.setdefault(row[1], []).append(one)
+        self._known, self._by_topic = known, by_topic
+
+    # --- Publishing --------------------------------------------------------------------------------------------------
+
+    async def publish(self, messages: Sequence[Message]) -> list[Refused | None]:
+        if any(message.topic not in self._by_topic for message in messages):
+            await self._refresh()
+        answers = [self.refusal(message) for message in messages]
+        taken = [message for message, refusal in zip(messages, answers, strict=True) if refusal is None]
+        if taken:
+            await self._write(lambda: self.enlisted(taken, ()))
+            self.committed(taken)
+        return answers
+
+    def refusal(self, message: Message) -> Refused | None:
+        if len(message.body) > self.message_bytes_max:
+            return Refused(f"the message has {len(message.body)} bytes; the bus takes {self.message_bytes_max}")
+        if message.topic not in self._by_topic:
+            return Refused(f"nobody subscribes to topic {message.topic}")
+        return None
+
+    def enlisted(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> Script[None]:
+        """Publish and settle as part of somebody's transaction."""
+        now = self._clock.now()
+        rows = [row for message in messages for row in self._rows(message, now)]
+        if rows:
+            yield Run(statements.PUBLISH, rows)
+        ended = self._keyed(settled)
+        if ended:
+            yield Run(statements.SETTLE, [(*key, now) for key in ended])
+
+    def committed(self, messages: Sequence[Message]) -> None:
+        """Tell receivers in this process that there is something new."""
+        for message in messages:
+            for known in self._by_topic.get(message.topic, ()):
+                for event in self._waiters.get(known.id, ()):
+                    event.set()
+
+    def _rows(self, message: Message, now: Instant) -> Iterable[tuple[Any, ...]]:
+        properties: str | None = None
+        for known in self._by_topic.get(message.topic, ()):
+            where = known.subscription.where
+            if any(message.properties.get(name) != value for name, value in where.items()):
+                continue
+            properties = properties or _encode(message.properties).decode()
+            visible_at = message.deliver_at or now
+            expires_at = after(now, known.subscription.ttl_seconds)
+            yield (known.id, message.id, message.body, properties, now, visible_at, expires_at)
+
+    def _keyed(self, refs: Sequence[DeliveryRef]) -> list[tuple[str, int]]:
+        """Message id and subscription of each, in the order in which rows are locked."""
+        keys = {
+            (ref.message_id, known.id)
+            for ref in refs
+            if (known := self._known.get((ref.topic, ref.subscription))) is not None
+        }
+        return sorted(keys)
+
+    # --- Receiving ---------------------------------------------------------------------------------------------------
+
+    async def receive(
+        self, topics: Sequence[str], subscription: str, limit: int, lock_seconds: float, wait_seconds: float
+    ) -> list[Delivery]:
+        wanted = [known for topic in topics if (known := self._known.get((topic, subscription))) is not None]
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_seconds
+        poll = SHARED_POLL_SECONDS if self.database.is_shared else OWN_POLL_SECONDS
+        event = asyncio.Event()
+        for known in wanted:
+            self._waiters.setdefault(known.id, set()).add(event)
+        try:
+            while True:
+                event.clear()
+                taken = await self._take(wanted, limit, lock_seconds)
+                left = deadline - loop.time()
+                if taken or left <= 0 or not wanted:
+                    return taken
+                try:
+                    await asyncio.wait_for(event.wait(), min(left, poll))
+                except TimeoutError:
+                    continue
+        finally:
+            for known in wanted:
+                self._waiters[known.id].discard(event)
+
+    async def _take(self, wanted: Sequence[_Known], limit: int, lock_seconds: float) -> list[Delivery]:
+        ids = [known.id for known in wanted]
+        if not ids or not await self._fetch(statements.IS_ANY_READY, ids, self._clock.now()):
+            return []
+        self._turn += 1
+        start = self._turn % len(ids)
+        order = ids[start:] + ids[:start]
+        by_id = {known.id: known.subscription for known in wanted}
+        return await self._write(lambda: self._take_script(order, by_id, limit, lock_seconds))
+
+    def _take_script(
+        self, order: list[int], by_id: dict[int, Subscription], limit: int, lock_seconds: float
+    ) -> Script[list[Delivery]]:
+        now = self._clock.now()
+        until = after(now, lock_seconds)
+        ready: dict[int, list[Row]] = {}
+        if self.database.is_shared:
+            for row in (yield Fetch(statements.READY_ACROSS, (order, now, limit))):
+                ready.setdefault(row[5], []).append(row)
+        else:
+            for subscription_id in order:
+                rows = yield Fetch(statements.READY, (subscription_id, now, limit))
+                if rows:
+                    ready[subscription_id] = list(rows)
+        taken: list[tuple[int, Row]] = []
+        buried: list[tuple[Any, ...]] = []
+        for subscription_id, row in _in_turns([(id_, ready[id_]) for id_ in order if id_ in ready]):
+            if len(taken) >= limit:
+                break
+            if row[4] >= by_id[subscription_id].delivery_max:
+                buried.append((row[0], now, "DELIVERED_TOO_OFTEN"))
+            else:
+                taken.append((subscription_id, row))
+        if buried:
+            yield Run(statements.BURY_BY_SEQ, buried)
+        if taken:
+            yield Run(statements.LOCK, [(row[0], until) for _, row in taken])
+        return [_delivery(by_id[subscription_id], row, until) for subscription_id, row in taken]
+
+    async def settle(self, refs: Sequence[DeliveryRef]) -> None:
+        await self._write(lambda: self.enlisted((), refs))
+
+    async def abandon(self, refs: Sequence[DeliveryRef], delay_seconds: float = 0.0) -> None:
+        visible_at = after(self._clock.now(), delay_seconds) if delay_seconds else 0
+        keys = self._keyed(refs)
+        await self._run_each(statements.UNLOCK, [(*key, visible_at) for key in keys])
+        for _, subscription_id in keys:
+            for event in self._waiters.get(subscription_id, ()):
+                event.set()
+
+    async def renew(self, refs: Sequence[DeliveryRef], lock_seconds: float) -> list[bool]:
+        now = self._clock.now()
+
+        def script() -> Script[set[tuple[str, int]]]:
+            held = set()
+            for message_id, subscription_id in self._keyed(refs):
+                args = (message_id, subscription_id, now, after(now, lock_seconds))
+                if (yield Fetch(statements.RENEW, args)):
+                    held.add((message_id, subscription_id))
+            return held
+
+        held = await self._write(script)
+        return [any(key in held for key in self._keyed([ref])) for ref in refs]
+
+    async def dead_letter(self, refs: Sequence[DeliveryRef], reason: str) -> None:
+        now = self._clock.now()
+        await self._run_each(statements.BURY, [(*key, now, reason) for key in self._keyed(refs)])
+
+    # --- Looking -----------------------------------------------------------------------------------------------------
+
+    async def still_queued(self, refs: Sequence[DeliveryRef]) -> set[DeliveryRef]:
+        now = self._clock.now()
+
+        def script() -> Script[set[DeliveryRef]]:
+            waiting = set()
+            for ref in refs:
+                for key in self._keyed([ref]):
+                    if (yield Fetch(statements.WAITING, (*key, now))):
+                        waiting.add(ref)
+            return waiting
+
+        return await self._read(script)
+
+    async def depths(self) -> list[Depth]:
+        queued = {row[0]: row for row in await self._fetch(statements.DEPTHS, self._clock.now())}
+        dead = {row[0]: row[1] for row in await self._fetch(statements.DEAD_COUNTS)}
+        depths = []
+        for (topic, name), known in sorted(self._known.items()):
+            _, ready, held, oldest_at = queued.get(known.id, (0, 0, 0, None))
+            depths.append(
+                Depth(
+                    topic=topic,
+                    subscription=name,
+                    ready=int(ready),
+                    locked=int(held) - int(ready),
+                    dead=dead.get(known.id, 0),
+                    oldest_at=oldest_at,
+                )
+            )
+        return depths
+
+    async def dead_letters(self, limit: int) -> list[DeadLetter]:
+        by_id = {known.id: known.subscription for known in self._known.values()}
+        return [
+            DeadLetter(
+                ref=DeliveryRef(by_id[row[0]].topic, by_id[row[0]].name, row[1]),
+                properties=_decode(row[2]),
+                delivery_count=row[3],
+                reason=row[4],
+                dead_at=row[5],
+            )
+            for row in await self._fetch(statements.DEAD_LETTERS, limit)
+            if row[0] in by_id
+        ]
+
+    async def upkeep(self) -> None:
+        await self._refresh()
+        self._upkeep_from = await self._write(lambda: self._upkeep_script(self._upkeep_from))
+
+    def _upkeep_script(self, from_seq: int) -> Script[int]:
+        """Go through the rows a page at a time, round and round; where the next page begins."""
+        now = self._clock.now()
+        cutoff = after(now, -DUPLICATE_WINDOW_SECONDS)
+        expired = yield Fetch(statements.EXPIRED, (now, UPKEEP_ROWS_MAX))
+        if expired:
+            yield Run(statements.BURY_BY_SEQ, [(row[0], now, "EXPIRED") for row in expired])
+        page = yield Fetch(statements.SETTLED_PAGE, (from_seq, UPKEEP_ROWS_MAX))
+        old = [(row[0],) for row in page if row[1] == "SETTLED" and row[2] < cutoff]
+        if old:
+            yield Run(statements.FORGET, old)
+        return int(page[-1][0]) if len(page) == UPKEEP_ROWS_MAX else 0
+
+    # --- Plumbing ----------------------------------------------------------------------------------------------------
+
+    async def _run_each(self, sql: str, rows: list[tuple[Any, ...]]) -> None:
+        def script() -> Script[None]:
+            yield Run(sql, rows)
+
+        if rows:
+            await self._write(script)
+
+    async def _fetch(self, sql: str, *args: Any) -> Sequence[Row]:
+        def script() -> Script[Sequence[Row]]:
+            rows = yield Fetch(sql, args)
+            return rows
+
+        return await self._read(script)
+
+    async def _read(self, script: Callable[[], Script[T]]) -> T:
+        try:
+            return await self.database.read(script)
+        except DatabaseUnavailable as error:
+            raise BusUnavailable(str(error)) from error
+
+    async def _write(self, script: Callable[[], Script[T]]) -> T:
+        try:
+            return await self.database.write(script)
+        except DatabaseUnavailable as error:
+            raise BusUnavailable(str(error)) from error
+
+
+def _in_turns(queues: list[tuple[int, list[Row]]]) -> Iterable[tuple[int, Row]]:
+    """One from each queue, then the next from each: no topic starves another."""
+    longest = max((len(rows) for _, rows in queues), default=0)
+    for place in range(longest):
+        for subscription_id, rows in queues:
+            if place < len(rows):
+                yield subscription_id, rows[place]
+
+
+def _delivery(subscription: Subscription, row: Row, until: Instant) -> Delivery:
+    return Delivery(
+        ref=DeliveryRef(subscription.topic, subscription.name, row[1]),
+        body=bytes(row[2]),
+        properties=_decode(row[3]),
+        delivery_count=row[4] + 1,
+        locked_until=until,
+    )

@@ -1,0 +1,64 @@
+"""A command file becomes an envelope.
+
+The server checks the envelope; here only what would be lost on the way is checked (a key given twice, NaN), and refs
+that are plain paths are made absolute: a command file can lie beside its documents and be moved with them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from lucius.cli.failures import Unusable
+
+FILE_BYTES_MAX = 4 * 1024 * 1024
+REF_FIELDS = ("input_ref", "output_ref")
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+def read_envelope(content: bytes, folder: Path, name: str) -> dict[str, Any]:
+    if len(content) > FILE_BYTES_MAX:
+        raise Unusable(f"{name} has more than {FILE_BYTES_MAX} bytes")
+    try:
+        envelope = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        # A number such as 1e999 is read as infinity, which JSON cannot say; better here than as a server's riddle.
+        json.dumps(envelope, allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise Unusable(f"{name} is not a JSON document: {error}") from error
+    if not isinstance(envelope, dict):
+        raise Unusable(f"{name} must hold a JSON object, a command")
+    return with_absolute_refs(envelope, folder)
+
+
+def with_absolute_refs(envelope: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """`input_ref` and `output_ref` without a scheme are paths relative to `folder`."""
+    changed = dict(envelope)
+    for field in REF_FIELDS:
+        ref = envelope.get(field)
+        if isinstance(ref, str):
+            changed[field] = _absolute(ref, folder)
+        elif isinstance(ref, dict) and isinstance(ref.get("uri"), str):
+            changed[field] = {**ref, "uri": _absolute(ref["uri"], folder)}
+    return changed
+
+
+def _absolute(ref: str, folder: Path) -> str:
+    if not ref or _SCHEME.match(ref):
+        return ref
+    return (folder / ref).resolve().as_uri()
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r} is given twice")
+    return made
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")

@@ -1,0 +1,262 @@
+"""Commands for people who use a server: submit, look, watch, operate."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+import click
+
+from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK
+
+if TYPE_CHECKING:
+    from lucius.cli.client import Client
+    from lucius.cli.main import Connection
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+TIMEOUT_SECONDS = 3_600.0
+TIMEOUT_SECONDS_MAX = 7 * 86_400.0
+LIST_DEFAULT = 20
+LIST_MAX = 10_000
+EVENTS_DEFAULT = 1_000
+STATUSES = ("QUEUED", "DISPATCHING", "IN_PROGRESS", "PAUSED", "CANCELLING", "SUCCEEDED", "FAILED_FINAL", "CANCELLED")
+
+job_argument = click.argument("job_id", metavar="JOB")
+
+
+def output_option(command: F) -> F:
+    return click.option(
+        "--output",
+        "-o",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Text for people, or the server's JSON.",
+    )(command)
+
+
+def timeout_option(command: F) -> F:
+    return click.option(
+        "--timeout",
+        type=click.FloatRange(0.0, TIMEOUT_SECONDS_MAX, min_open=True),
+        default=TIMEOUT_SECONDS,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long to wait for the job's end; exit code 5 after that.",
+    )(command)
+
+
+@click.command()
+@click.argument("file", type=click.File("rb"))
+@click.option("--watch", "watching", is_flag=True, help="Show progress until the job ends; exit code 1 if it fails.")
+@click.option("--idempotency-key", help="Overrides the file's: the same key is the same job.")
+@timeout_option
+@output_option
+@click.pass_obj
+def submit(
+    connection: Connection, file: BinaryIO, watching: bool, idempotency_key: str | None, timeout: float, output: str
+) -> None:
+    """Submit the command in FILE (JSON; - is standard input).
+
+    An input_ref or output_ref without a scheme is a path relative to FILE's folder, and is sent as a file:// URI.
+    """
+    from lucius.cli.envelope import FILE_BYTES_MAX, read_envelope
+
+    folder = Path() if file.name in ("<stdin>", "-") else Path(file.name).parent
+    envelope = read_envelope(file.read(FILE_BYTES_MAX + 1), folder, file.name)
+    if idempotency_key is not None:
+        envelope["idempotency_key"] = idempotency_key
+    with connection.open() as client:
+        accepted, replayed = client.submit(envelope)
+        if output == "text":
+            known = " (the same command was submitted before)" if replayed else ""
+            click.echo(f"Job {accepted.get('jobId')} {accepted.get('status')}{known}")
+        elif not watching:
+            show_json(accepted)
+        if watching:
+            follow(client, str(accepted.get("jobId")), timeout, output)
+
+
+@click.command()
+@job_argument
+@click.option("--wait", "waiting", is_flag=True, help="Answer when the job has ended; exit code 1 if it failed.")
+@click.option("--attempts", is_flag=True, help="Every attempt of every step, too.")
+@timeout_option
+@output_option
+@click.pass_obj
+def get(connection: Connection, job_id: str, waiting: bool, attempts: bool, timeout: float, output: str) -> None:
+    """Show a job, its steps and what it waits for."""
+    from lucius.cli.watching import wait_for_end
+
+    with connection.open() as client:
+        job = wait_for_end(client, job_id, timeout) if waiting else client.job(job_id)
+        if attempts:
+            job = {**job, "steps": client.steps(job_id).get("steps") or []}
+    show_job(job, output, attempts=attempts)
+    if waiting:
+        end_with(job)
+
+
+@click.command()
+@job_argument
+@timeout_option
+@output_option
+@click.pass_obj
+def watch(connection: Connection, job_id: str, timeout: float, output: str) -> None:
+    """Show a job's progress until it ends. With --output json, only the ended job is printed."""
+    with connection.open() as client:
+        follow(client, job_id, timeout, output)
+
+
+@click.command("list")
+@click.option("--tenant", help="Only this tenant's jobs.")
+@click.option("--status", type=click.Choice(STATUSES, case_sensitive=False), help="Only jobs in this state.")
+@click.option("--type", "request_type", help="Only this request type.")
+@click.option("--from", "created_from", metavar="TIME", help="Created at this time (ISO 8601) or later.")
+@click.option("--to", "created_to", metavar="TIME", help="Created before this time.")
+@click.option("--limit", type=click.IntRange(1, LIST_MAX), default=LIST_DEFAULT, show_default=True)
+@click.option("--cursor", default="", help="Go on where an earlier list ended.")
+@output_option
+@click.pass_obj
+def list_jobs(connection: Connection, /, limit: int, cursor: str, output: str, **filters: str | None) -> None:
+    """List jobs, newest first."""
+    names = {"tenant": "tenant_id"}
+    chosen = {names.get(name, name): value for name, value in filters.items() if value}
+    with connection.open() as client:
+        page = client.jobs(chosen, limit, cursor)
+    if output == "json":
+        show_json(page)
+        return
+    from lucius.cli.render import JOB_COLUMNS, aligned, job_cells, jobs_view, open_console
+
+    now = datetime.now(UTC)
+    if not page["items"]:
+        click.echo("No jobs.", err=True)
+    elif sys.stdout.isatty():
+        open_console().print(jobs_view(page["items"], now))
+    else:
+        show_lines(aligned([job_cells(job, now) for job in page["items"]], JOB_COLUMNS))
+    if page["next"]:
+        click.echo(f"There are more: --cursor {page['next']}", err=True)
+
+
+@click.command()
+@job_argument
+@click.option("--limit", type=click.IntRange(1, LIST_MAX), default=EVENTS_DEFAULT, show_default=True)
+@click.option("--cursor", default="", help="Go on where an earlier list ended.")
+@output_option
+@click.pass_obj
+def events(connection: Connection, job_id: str, limit: int, cursor: str, output: str) -> None:
+    """Show a job's audit trail: every change and every callback."""
+    from lucius.cli.render import event_lines
+
+    with connection.open() as client:
+        page = client.events(job_id, limit, cursor)
+    if output == "json":
+        show_json(page)
+        return
+    show_lines(event_lines(page["events"]))
+    if page["next"] and len(page["events"]) >= limit:
+        click.echo(f"There are more: --cursor {page['next']}", err=True)
+
+
+@click.command()
+@job_argument
+@output_option
+@click.pass_obj
+def cancel(connection: Connection, job_id: str, output: str) -> None:
+    """Cancel a job. A step in work may finish; nothing new starts."""
+    operate(connection, job_id, "cancel", output)
+
+
+@click.command()
+@job_argument
+@output_option
+@click.pass_obj
+def pause(connection: Connection, job_id: str, output: str) -> None:
+    """Pause a job: the step in work goes on, and no other starts."""
+    operate(connection, job_id, "pause", output)
+
+
+@click.command()
+@job_argument
+@output_option
+@click.pass_obj
+def resume(connection: Connection, job_id: str, output: str) -> None:
+    """Resume a paused job."""
+    operate(connection, job_id, "resume", output)
+
+
+@click.command()
+@job_argument
+@click.option("--watch", "watching", is_flag=True, help="Show the new job's progress until it ends.")
+@timeout_option
+@output_option
+@click.pass_obj
+def redrive(connection: Connection, job_id: str, watching: bool, timeout: float, output: str) -> None:
+    """Start a new job where a failed or cancelled one ended."""
+    with connection.open() as client:
+        made = client.operate(job_id, "redrive")
+        if output == "text":
+            click.echo(f"Job {made.get('jobId')} {made.get('status')}, a redrive of {job_id}")
+        elif not watching:
+            show_json(made)
+        if watching:
+            follow(client, str(made.get("jobId")), timeout, output)
+
+
+COMMANDS = (submit, get, watch, list_jobs, events, cancel, pause, resume, redrive)
+
+
+def operate(connection: Connection, job_id: str, verb: str, output: str) -> None:
+    with connection.open() as client:
+        answer = client.operate(job_id, verb)
+    if output == "json":
+        show_json(answer)
+    else:
+        click.echo(f"Job {answer.get('jobId') or job_id} {answer.get('status') or 'accepted'}")
+
+
+def follow(client: Client, job_id: str, timeout_seconds: float, output: str) -> None:
+    """Wait for the job's end in the chosen form, and end the command with the code that the end stands for."""
+    from lucius.cli.watching import wait_for_end
+    from lucius.cli.watching import watch as watch_job
+
+    if output == "json":
+        job = wait_for_end(client, job_id, timeout_seconds)
+        show_json(job)
+    else:
+        job = watch_job(client, job_id, timeout_seconds)
+    end_with(job)
+
+
+def end_with(job: dict[str, Any]) -> None:
+    raise click.exceptions.Exit(EXIT_OK if job.get("status") == "SUCCEEDED" else EXIT_JOB_FAILED)
+
+
+def show_job(job: dict[str, Any], output: str, attempts: bool = False) -> None:
+    if output == "json":
+        show_json(job)
+        return
+    from lucius.cli.render import attempt_lines, job_lines, job_view, open_console
+
+    now = datetime.now(UTC)
+    if sys.stdout.isatty():
+        open_console().print(job_view(job, now))
+    else:
+        show_lines(job_lines(job, now))
+    if attempts:
+        show_lines(["", *attempt_lines(job["steps"], now)])
+
+
+def show_json(content: Any) -> None:
+    click.echo(json.dumps(content, ensure_ascii=False, indent=2))
+
+
+def show_lines(lines: list[str]) -> None:
+    click.echo("\n".join(lines))

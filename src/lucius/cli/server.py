@@ -1,0 +1,131 @@
+"""Commands that run a server or look after its data. What they do is in `lucius.bootstrap`; here are only the words."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lucius.cli.failures import Unreachable, Unusable
+
+if TYPE_CHECKING:
+    from lucius.settings import Settings
+
+PORT_MAX = 65_535
+SECONDS_OF_UNIT = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+DURATION_SECONDS_MAX = 100 * 365 * 86_400
+
+_DURATION = re.compile(r"(\d{1,12})([smhdw])")
+
+
+def seconds_of(context: click.Context, parameter: click.Parameter, value: str) -> int:
+    """A whole number with a unit: `90s`, `15m`, `12h`, `30d`, `8w`."""
+    match = _DURATION.fullmatch(value.strip().lower())
+    seconds = int(match[1]) * SECONDS_OF_UNIT[match[2]] if match else 0
+    if not 0 < seconds <= DURATION_SECONDS_MAX:
+        raise click.BadParameter(f"{value!r} is not a duration such as 90s, 15m, 12h, 30d or 8w", context, parameter)
+    return seconds
+
+
+host_option = click.option("--host", help="The address to listen on. [LUCIUS_HOST; 127.0.0.1]")
+port_option = click.option("--port", type=click.IntRange(0, PORT_MAX), help="The port. [LUCIUS_PORT; 8000]")
+data_option = click.option("--data", metavar="DIR", help="The folder for data and keys. [LUCIUS_DATA; .lucius]")
+
+
+@click.command()
+@host_option
+@port_option
+@data_option
+@click.option("--no-services", is_flag=True, help="Without the reference services: bring your own.")
+@click.option("--sample", is_flag=True, help="Run the sample job first, and show it; the server then stays up.")
+def up(host: str | None, port: int | None, data: str | None, no_services: bool, sample: bool) -> None:
+    """Run everything in this process: API, engine, reference services."""
+    if sample and no_services:
+        raise click.UsageError("--sample needs the reference services; leave --no-services out.")
+    _run("run_up", _settings(host=host, port=port, data=data), services=not no_services, sample=sample)
+
+
+@click.command()
+@host_option
+@port_option
+@data_option
+def api(host: str | None, port: int | None, data: str | None) -> None:
+    """Run the API alone. The database must be up to date: see `lucius db upgrade`."""
+    _run("run_api", _settings(host=host, port=port, data=data))
+
+
+@click.command()
+@data_option
+def reconciler(data: str | None) -> None:
+    """Run the dispatcher, the sweeper and the repair of drift."""
+    _run("run_reconciler", _settings(data=data))
+
+
+@click.group()
+def db() -> None:
+    """Look after the ledger's tables."""
+
+
+@db.command("upgrade")
+@data_option
+def db_upgrade(data: str | None) -> None:
+    """Bring the tables to this version's form."""
+    _say(_run("db_upgrade", _settings(data=data)) or "The tables are up to date.")
+
+
+@db.command("verify")
+@data_option
+def db_verify(data: str | None) -> None:
+    """Say whether the tables are as this version needs them; changes nothing."""
+    _say(_run("db_verify", _settings(data=data)) or "The tables are as they should be.")
+
+
+@click.command()
+@click.option(
+    "--older-than",
+    callback=seconds_of,
+    required=True,
+    metavar="DURATION",
+    help="How long ago the job ended: 90s, 15m, 12h, 30d, 8w.",
+)
+@data_option
+def prune(older_than: int, data: str | None) -> None:
+    """Remove jobs that ended long ago, with everything that belongs to them."""
+    removed = _run("prune", _settings(data=data), older_than)
+    _say(f"{removed} jobs removed." if isinstance(removed, int) else removed or "Done.")
+
+
+COMMANDS = (up, api, reconciler, db, prune)
+
+
+def _settings(**overrides: Any) -> Settings:
+    from lucius.settings import SettingsError, read_settings
+
+    try:
+        return read_settings(**overrides)
+    except SettingsError as error:
+        raise Unusable(str(error)) from error
+
+
+def _run(function: str, *arguments: Any, **options: Any) -> Any:
+    """Call into the composition root, which is loaded only now: it knows every adapter, and that takes time."""
+    import asyncio
+
+    from lucius.domain.errors import LuciusError
+    from lucius.settings import SettingsError
+
+    bootstrap = importlib.import_module("lucius.bootstrap")
+    try:
+        outcome = getattr(bootstrap, function)(*arguments, **options)
+        return asyncio.run(outcome) if inspect.iscoroutine(outcome) else outcome
+    except SettingsError as error:
+        raise Unusable(str(error)) from error
+    except LuciusError as error:
+        raise Unreachable(str(error)) from error
+
+
+def _say(message: Any) -> None:
+    click.echo(str(message))

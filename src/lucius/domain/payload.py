@@ -1,0 +1,143 @@
+"""Payloads: where each step's parameters lie in a command's payload, and whether they are what the step expects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+from msgspec import Raw, Struct
+
+from lucius.domain.errors import Fault
+from lucius.domain.protocol import Protocol
+
+_DETAIL_CHARS_MAX = 300
+_encode = msgspec.json.Encoder().encode
+_EMPTY: dict[str, Any] = {}
+_EMPTY_RAW = Raw(b"{}")
+
+
+class PayloadSchemaError(ValueError):
+    """A step's schema that no payload could be checked against."""
+
+
+class StepPayload(Struct, frozen=True):
+    """One step's share of the payload, with its schema compiled."""
+
+    step_id: str
+    pointer: str
+    tokens: tuple[str, ...]
+    validator: jsonschema_rs.Draft202012Validator
+
+
+class PayloadPlan(Struct, frozen=True):
+    """A protocol's payload, ready to be checked. Compiling costs some hundred microseconds: once per protocol."""
+
+    protocol: Protocol
+    steps: tuple[StepPayload, ...]
+    members: frozenset[str] | None
+    """The members that some step reads; None where a step reads the whole payload."""
+
+
+def pointer_tokens(pointer: str) -> tuple[str, ...]:
+    """The reference tokens of a JSON pointer (RFC 6901); raises ValueError if it is none."""
+    if not pointer:
+        return ()
+    if not pointer.startswith("/") or "~" in pointer.replace("~0", "").replace("~1", ""):
+        raise ValueError(f"{pointer!r} is not a JSON pointer")
+    return tuple(token.replace("~1", "/").replace("~0", "~") for token in pointer[1:].split("/"))
+
+
+def pointer_token(name: str | int) -> str:
+    return str(name).replace("~", "~0").replace("/", "~1")
+
+
+def compile_schema(schema: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:
+    """Raises `PayloadSchemaError`; a reference that leads out of the schema is an error, and is never fetched."""
+    try:
+        return jsonschema_rs.Draft202012Validator(schema, offline=True)
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+        message = getattr(error, "message", None) or str(error)
+        raise PayloadSchemaError(message.splitlines()[0][:_DETAIL_CHARS_MAX]) from error
+
+
+def payload_plan(protocol: Protocol) -> PayloadPlan:
+    """The plan of this very protocol object; kept, so that only the first command after a change pays for it."""
+    key = (protocol.id, protocol.version)
+    plan = _PLANS.get(key)
+    if plan is None or plan.protocol is not protocol:
+        plan = _PLANS[key] = _compiled(protocol)
+    return plan
+
+
+_PLANS: dict[tuple[str, int], PayloadPlan] = {}
+
+
+def _compiled(protocol: Protocol) -> PayloadPlan:
+    steps = tuple(
+        StepPayload(
+            step.id, step.payload_pointer, pointer_tokens(step.payload_pointer), compile_schema(step.payload_schema)
+        )
+        for step in protocol.steps
+    )
+    whole = any(not step.tokens for step in steps)
+    return PayloadPlan(protocol, steps, None if whole else frozenset(step.tokens[0] for step in steps))
+
+
+def read_payload(payload: dict[str, Any], plan: PayloadPlan) -> tuple[tuple[Raw, ...], list[Fault]]:
+    """Each step's parameters, and everything that is wrong with them. Parameters that are not there are `{}`."""
+    faults: list[Fault] = []
+    if plan.members is not None and not payload.keys() <= plan.members:
+        faults += [
+            Fault(
+                "PAYLOAD_INVALID", f"/payload/{pointer_token(name)}", f"no step of {plan.protocol.id} reads this field"
+            )
+            for name in payload
+            if name not in plan.members
+        ]
+    shares: list[Raw] = []
+    for step in plan.steps:
+        share = _at(payload, step.tokens)
+        if not step.validator.is_valid(share):
+            faults += _schema_faults(step, share)
+        shares.append(Raw(_encode(share)) if share is not _EMPTY else _EMPTY_RAW)
+    return tuple(shares), faults
+
+
+def _at(payload: Any, tokens: tuple[str, ...]) -> Any:
+    for token in tokens:
+        if isinstance(payload, dict):
+            if token not in payload:
+                return _EMPTY
+            payload = payload[token]
+        elif isinstance(payload, list) and token.isascii() and token.isdigit() and int(token) < len(payload):
+            payload = payload[int(token)]
+        else:
+            return _EMPTY
+    return payload
+
+
+def _schema_faults(step: StepPayload, share: Any) -> list[Fault]:
+    """One fault per missing and per unknown member, pointing at the member itself and not at the object around it."""
+    root = "/payload" + step.pointer
+    faults: list[Fault] = []
+    for error in step.validator.iter_errors(share):
+        place = root + "".join(f"/{pointer_token(part)}" for part in error.instance_path)
+        kind = error.kind.as_dict()
+        keyword = error.schema_path[-1] if error.schema_path else ""
+        if keyword == "required":
+            member = pointer_token(kind["property"])
+            faults.append(Fault("PAYLOAD_INVALID", f"{place}/{member}", f"{member} is required by step {step.step_id}"))
+        elif keyword in ("additionalProperties", "unevaluatedProperties") and "unexpected" in kind:
+            faults += [
+                Fault(
+                    "PAYLOAD_INVALID", f"{place}/{pointer_token(name)}", f"step {step.step_id} does not know this field"
+                )
+                for name in kind["unexpected"]
+            ]
+        else:
+            detail = error.message
+            if len(detail) > _DETAIL_CHARS_MAX:
+                detail = detail[:_DETAIL_CHARS_MAX] + "…"
+            faults.append(Fault("PAYLOAD_INVALID", place, detail))
+    return faults

@@ -1,0 +1,1 @@
+"""Engines: what drives jobs forward. All pass `lucius.testing.engine_suite`."""

@@ -1,0 +1,155 @@
+"""The dispatcher: hands committed attempts to a bus outside the ledger's database, and watches whether it is there.
+
+While the bus is out of reach the circuit is open: nothing is published and no attempt is used up. If the process dies
+between a commit and its publish, the row is still unsent; once its claim has run out, any process takes it up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from lucius.domain.inputs import DispatchDue, Input, Published, PublishDeferred, PublishFailed
+from lucius.domain.job import Job
+from lucius.engines.outbox.turn import Effects
+from lucius.ports.bus import Bus, BusUnavailable, DeliveryRef, Message
+from lucius.ports.clock import Clock
+from lucius.ports.ledger import Ledger
+from lucius.ports.observer import Observer
+
+BATCH_MAX = 256
+"""Directives in one publish."""
+TAKE_UP_MAX = 500
+"""Unsent rows taken up in one round."""
+
+Tell = Callable[[str, Input], "asyncio.Future[object]"]
+
+
+class Circuit:
+    """Open while the bus as a whole is out of reach; after a while one batch may try again."""
+
+    def __init__(self, clock: Clock, open_seconds: float, observer: Observer) -> None:
+        self._clock = clock
+        self._open_seconds = open_seconds
+        self._observer = observer
+        self._opened_at: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened_at is not None
+
+    @property
+    def may_try(self) -> bool:
+        if self._opened_at is None:
+            return True
+        passed = self._clock.now() - self._opened_at
+        return passed >= self._open_seconds * 1000 or passed < 0
+
+    def failed(self, reason: str) -> None:
+        if not self.is_open:
+            self._observer.circuit_changed(True, reason)
+        self._opened_at = self._clock.now()
+
+    def worked(self) -> None:
+        if self.is_open:
+            self._opened_at = None
+            self._observer.circuit_changed(False, "the bus answers again")
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        ledger: Ledger,
+        bus: Bus,
+        clock: Clock,
+        observer: Observer,
+        circuit: Circuit,
+        compose: Callable[[Job, int], Message],
+        tell: Tell,
+        publish_timeout_seconds: float,
+    ) -> None:
+        self._ledger = ledger
+        self._bus = bus
+        self._clock = clock
+        self._observer = observer
+        self._circuit = circuit
+        self._compose = compose
+        self._tell = tell
+        self._timeout = publish_timeout_seconds
+        self._publish: deque[tuple[Job, int]] = deque()
+        self._settle: deque[DeliveryRef] = deque()
+        self._arrived = asyncio.Event()
+        self._stopping = False
+
+    def add(self, effects: Effects) -> None:
+        self._publish.extend(effects.publish)
+        self._settle.extend(effects.settle)
+        self._arrived.set()
+
+    async def run(self) -> None:
+        """Publish and settle what turns have left to be done, until stopped and done."""
+        while self._publish or self._settle or not self._stopping:
+            if not self._publish and not self._settle:
+                self._arrived.clear()
+                await self._arrived.wait()
+                continue
+            try:
+                await self._publish_batch()
+                await self._settle_batch()
+            except Exception as error:
+                self._observer.failed("dispatch", error)
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._arrived.set()
+
+    async def take_up(self, ignore_claims: bool = False) -> int:
+        """Find unsent rows that nobody is publishing, and have them published."""
+        if not self._circuit.may_try:
+            return 0
+        job_ids = await self._ledger.undispatched(self._clock.now(), TAKE_UP_MAX, ignore_claims)
+        for told in [self._tell(job_id, DispatchDue()) for job_id in dict.fromkeys(job_ids)]:
+            await told
+        if job_ids:
+            self._observer.swept("undispatched", len(job_ids))
+        return len(job_ids)
+
+    async def _publish_batch(self) -> None:
+        batch = [self._publish.popleft() for _ in range(min(len(self._publish), BATCH_MAX))]
+        if not batch:
+            return
+        facts: list[tuple[str, Input]] = []
+        try:
+            if not self._circuit.may_try:
+                raise BusUnavailable("the circuit is open")
+            messages = [self._compose(job, index) for job, index in batch]
+            answers = await asyncio.wait_for(self._bus.publish(messages), self._timeout)
+        except (BusUnavailable, TimeoutError) as error:
+            if self._circuit.may_try:
+                self._circuit.failed(str(error) or "the bus did not answer in time")
+            for job, index in batch:
+                step = job.steps[index]
+                facts.append((job.job_id, PublishDeferred(step.spec.step_id, step.attempt_no)))
+        else:
+            self._circuit.worked()
+            for (job, index), refused in zip(batch, answers, strict=True):
+                step = job.steps[index]
+                if refused is None:
+                    facts.append((job.job_id, Published(step.spec.step_id, step.attempt_no)))
+                else:
+                    facts.append((job.job_id, PublishFailed(step.spec.step_id, step.attempt_no, refused.reason)))
+            oldest = min(job.steps[index].updated_at for job, index in batch)
+            self._observer.dispatched(len(batch), max(0, self._clock.now() - oldest) / 1000)
+        for told in [self._tell(job_id, fact) for job_id, fact in facts]:
+            await told
+
+    async def _settle_batch(self) -> None:
+        refs = [self._settle.popleft() for _ in range(min(len(self._settle), BATCH_MAX))]
+        if not refs:
+            return
+        try:
+            await asyncio.wait_for(self._bus.settle(refs), self._timeout)
+        except (BusUnavailable, TimeoutError) as error:
+            # Harmless: the message is delivered once more, and its callbacks are answered as duplicates.
+            self._circuit.failed(str(error) or "the bus did not answer in time")

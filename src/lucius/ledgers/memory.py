@@ -1,0 +1,207 @@
+"""The ledger in memory: for tests, and for trying things out. Every call is atomic because nothing in it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from msgspec.structs import replace
+
+from lucius.domain.attempt import Attempt, DispatchStatus
+from lucius.domain.effects import Event
+from lucius.domain.job import Job, JobStatus
+from lucius.domain.step import StepStatus
+from lucius.domain.time import Instant
+from lucius.ports.bus import Bus
+from lucius.ports.ledger import (
+    Change,
+    Committed,
+    CommitOutcome,
+    Conflict,
+    Duplicate,
+    JobFilter,
+    OutboxRow,
+    Repairs,
+    Saturated,
+    Webhook,
+)
+
+
+class MemoryLedger:
+    def __init__(self) -> None:
+        self._jobs: dict[str, Job] = {}
+        self._attempts: dict[str, dict[tuple[int, int], Attempt]] = {}
+        self._events: dict[str, list[Event]] = {}
+        self._claims: dict[bytes, str] = {}
+        self._claim_of: dict[str, bytes] = {}
+        self._slots: dict[str, int] = {}
+        self._webhooks: dict[str, Webhook] = {}
+
+    async def __aenter__(self) -> MemoryLedger:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def enlists(self, bus: Bus) -> bool:
+        return False
+
+    async def load(self, job_ids: Sequence[str]) -> dict[str, Job]:
+        return {job_id: self._jobs[job_id] for job_id in job_ids if job_id in self._jobs}
+
+    async def commit(self, changes: Sequence[Change]) -> list[CommitOutcome]:
+        # Jobs that end make room for jobs that begin in the same call, wherever they stand in it.
+        ordered = sorted(changes, key=lambda change: change.before is None)
+        outcomes = {change.after.job_id: self._commit_one(change) for change in ordered}
+        return [outcomes[change.after.job_id] for change in changes]
+
+    def _commit_one(self, change: Change) -> CommitOutcome:
+        job = change.after
+        if change.before is None:
+            if change.claim is not None and change.claim.key in self._claims:
+                first = self._jobs[self._claims[change.claim.key]]
+                return Duplicate(first.job_id, first.spec.idempotency_hash, first.status)
+            for limit in change.limits:
+                if self._slots.get(limit.scope, 0) >= limit.maximum:
+                    return Saturated(limit)
+            if change.claim is not None:
+                self._claims[change.claim.key] = job.job_id
+                self._claim_of[job.job_id] = change.claim.key
+        else:
+            current = self._jobs.get(job.job_id)
+            if current is None or current.revision != change.before.revision:
+                return Conflict()
+        self._move_slots(change)
+        self._jobs[job.job_id] = replace(job, revision=job.revision + 1)
+        attempts = self._attempts.setdefault(job.job_id, {})
+        for index, step in enumerate(job.steps):
+            if step.attempt is not None:
+                attempts[index, step.attempt.attempt_no] = step.attempt
+        self._events.setdefault(job.job_id, []).extend(change.events)
+        if change.webhook is not None:
+            self._webhooks.setdefault(job.job_id, change.webhook)
+        return Committed()
+
+    def _move_slots(self, change: Change) -> None:
+        was_open = change.before is not None and not change.before.is_terminal
+        delta = (not change.after.is_terminal) - was_open
+        if delta:
+            for scope in change.after.slots:
+                self._slots[scope] = self._slots.get(scope, 0) + delta
+
+    async def due(self, now: Instant, limit: int) -> list[str]:
+        waiting = [(job.wake_at, job.job_id) for job in self._jobs.values() if job.wake_at is not None]
+        return [job_id for wake_at, job_id in sorted(waiting) if wake_at <= now][:limit]
+
+    async def undispatched(self, now: Instant, limit: int, ignore_claims: bool = False) -> list[str]:
+        rows = [row for row in self._unsent() if ignore_claims or row.attempt.claimed_until <= now]
+        return [row.job_id for row in rows[:limit]]
+
+    async def outbox(self, limit: int) -> list[OutboxRow]:
+        return self._unsent()[:limit]
+
+    def _unsent(self) -> list[OutboxRow]:
+        rows = [
+            OutboxRow(
+                job_id=job.job_id,
+                step_id=job.steps[index].spec.step_id,
+                tenant_id=job.spec.tenant_id,
+                lane=job.spec.routing.lane,
+                attempt=attempt,
+            )
+            for job in self._jobs.values()
+            for (index, _), attempt in self._attempts[job.job_id].items()
+            if attempt.dispatch is DispatchStatus.PENDING
+        ]
+        return sorted(rows, key=lambda row: row.attempt.claimed_until)
+
+    async def find_claim(self, key: bytes) -> Duplicate | None:
+        job_id = self._claims.get(key)
+        if job_id is None:
+            return None
+        job = self._jobs[job_id]
+        return Duplicate(job.job_id, job.spec.idempotency_hash, job.status)
+
+    async def jobs(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[Job]:
+        found = [
+            job
+            for job_id, job in self._jobs.items()
+            if (before_id is None or job_id < before_id) and _matches(job, filter_)
+        ]
+        return sorted(found, key=lambda job: job.job_id, reverse=True)[:limit]
+
+    async def attempts(self, job_id: str) -> dict[str, list[Attempt]]:
+        by_step: dict[str, list[Attempt]] = {}
+        for (index, _), attempt in sorted(self._attempts.get(job_id, {}).items()):
+            by_step.setdefault(self._jobs[job_id].steps[index].spec.step_id, []).append(attempt)
+        return by_step
+
+    async def events(self, job_id: str, after_seq: int, limit: int) -> list[Event]:
+        return [event for event in self._events.get(job_id, []) if event.seq > after_seq][:limit]
+
+    async def inflight(self) -> dict[str, int]:
+        return {scope: count for scope, count in self._slots.items() if count}
+
+    async def webhooks_due(self, now: Instant, limit: int, claim_until: Instant) -> list[Webhook]:
+        due = [webhook for webhook in self._webhooks.values() if 0 < webhook.next_at <= now][:limit]
+        for webhook in due:
+            self._webhooks[webhook.job_id] = replace(webhook, next_at=claim_until)
+        return due
+
+    async def webhook_done(self, webhook: Webhook, delivered: bool) -> None:
+        self._webhooks[webhook.job_id] = replace(webhook, next_at=0) if delivered else webhook
+
+    async def repair(self, now: Instant) -> Repairs:
+        counted: dict[str, int] = {}
+        woken = 0
+        for job in list(self._jobs.values()):
+            if job.is_terminal:
+                continue
+            for scope in job.slots:
+                counted[scope] = counted.get(scope, 0) + 1
+            if job.wake_at is None or _is_orphaned(job):
+                self._jobs[job.job_id] = replace(job, wake_at=now, revision=job.revision + 1)
+                woken += 1
+        wrong = [s for s in self._slots | counted if self._slots.get(s, 0) != counted.get(s, 0)]
+        self._slots = counted
+        closed = 0
+        for job_id, attempts in self._attempts.items():
+            for key, attempt in attempts.items():
+                if attempt.dispatch is DispatchStatus.PENDING and self._jobs[job_id].is_terminal:
+                    attempts[key] = replace(attempt, dispatch=DispatchStatus.FAILED_FINAL)
+                    closed += 1
+        return Repairs(len(wrong), woken, closed)
+
+    async def prune(self, ended_before: Instant, limit: int) -> int:
+        old = [j.job_id for j in self._jobs.values() if j.completed_at is not None and j.completed_at < ended_before]
+        for job_id in sorted(old)[:limit]:
+            for table in (self._jobs, self._attempts, self._events, self._webhooks):
+                table.pop(job_id, None)  # type: ignore[attr-defined]
+            key = self._claim_of.pop(job_id, None)
+            if key is not None:
+                del self._claims[key]
+        return len(old[:limit])
+
+    async def health(self) -> dict[str, Any]:
+        return {"ledger": "memory"}
+
+
+def _is_orphaned(job: Job) -> bool:
+    step = job.current_step
+    is_unsent = step.attempt is not None and step.attempt.dispatch is DispatchStatus.PENDING
+    return step.status is StepStatus.DISPATCHING and not is_unsent
+
+
+def _matches(job: Job, wanted: JobFilter) -> bool:
+    spec = job.spec
+    return (
+        (wanted.tenants is None or spec.tenant_id in wanted.tenants)
+        and (wanted.status is None or job.status == wanted.status)
+        and (wanted.request_type is None or spec.request_type == wanted.request_type)
+        and (wanted.created_from is None or spec.created_at >= wanted.created_from)
+        and (wanted.created_to is None or spec.created_at < wanted.created_to)
+        and (not wanted.dead_letter or (job.dead_letter and job.status is JobStatus.FAILED_FINAL))
+    )

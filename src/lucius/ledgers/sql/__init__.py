@@ -1,0 +1,3 @@
+from lucius.ledgers.sql.ledger import SqlLedger
+
+__all__ = ["SqlLedger"]

@@ -1,0 +1,163 @@
+"""The transaction that writes a turn.
+
+Locks are taken in one order everywhere, so that two turns never wait for each other in a circle: jobs by id, claims by
+key, messages, and last the in-flight counters by scope, each moved once by its net change. Counters are looked at before
+anything is written; if another process filled one in between, the transaction is rolled back and run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lucius.ledgers.sql import rows, statements
+from lucius.ports.bus import DeliveryRef, Message
+from lucius.ports.ledger import Change, Committed, CommitOutcome, Conflict, Duplicate, Limit, Saturated
+from lucius.sql.database import Fetch, Run, RunAgain, Script
+
+BusScript = Callable[[Sequence[Message], Sequence[DeliveryRef]], Script[None]]
+"""What an enlisted bus adds to the transaction."""
+
+
+def slot_moves(changes: Sequence[Change]) -> dict[str, int]:
+    """Net change per scope: a job takes its slots when it is created and gives them back when it ends."""
+    moves: dict[str, int] = {}
+    for change in changes:
+        was_open = change.before is not None and not change.before.is_terminal
+        delta = (not change.after.is_terminal) - was_open
+        if delta:
+            for scope in change.after.slots:
+                moves[scope] = moves.get(scope, 0) + delta
+    return moves
+
+
+def admit(
+    creations: Sequence[Change], ending: dict[str, int], counts: dict[str, int]
+) -> dict[str, Limit]:
+    """Of new jobs, in order, those that find a scope full, with the limit they met."""
+    taken = {scope: counts.get(scope, 0) + move for scope, move in ending.items()}
+    refused: dict[str, Limit] = {}
+    for change in creations:
+        scopes = change.after.slots
+        full = next((lim for lim in change.limits if taken.get(lim.scope, counts.get(lim.scope, 0)) >= lim.maximum), None)
+        if full is not None:
+            refused[change.after.job_id] = full
+            continue
+        for scope in scopes:
+            taken[scope] = taken.get(scope, counts.get(scope, 0)) + 1
+    return refused
+
+
+def commit_script(changes: Sequence[Change], enlisted: BusScript | None) -> Script[list[CommitOutcome]]:
+    outcomes: dict[str, CommitOutcome] = {}
+    yield from _lock_and_compare([c for c in changes if c.before is not None], outcomes)
+    creations = [c for c in changes if c.before is None]
+    if creations:
+        yield from _find_duplicates(creations, outcomes)
+        creations = [c for c in creations if c.after.job_id not in outcomes]
+        yield from _check_limits(changes, creations, outcomes)
+        creations = [c for c in creations if c.after.job_id not in outcomes]
+        yield from _take_claims(creations, outcomes)
+    standing = [c for c in changes if c.after.job_id not in outcomes]
+    if standing:
+        yield from _write_rows(standing)
+        if enlisted is not None:
+            messages = [message for c in standing for message in c.messages]
+            settled = [ref for c in standing for ref in c.settled]
+            if messages or settled:
+                yield from enlisted(messages, settled)
+        yield from _move_slots(standing)
+    done = Committed()
+    return [outcomes.get(change.after.job_id, done) for change in changes]
+
+
+def _lock_and_compare(updates: Sequence[Change], outcomes: dict[str, CommitOutcome]) -> Script[None]:
+    if not updates:
+        return
+    found = yield Fetch(statements.LOCK_JOBS, [sorted(change.after.job_id for change in updates)])
+    revisions = {row[0]: row[1] for row in found}
+    for change in updates:
+        assert change.before is not None
+        if revisions.get(change.after.job_id) != change.before.revision:
+            outcomes[change.after.job_id] = Conflict()
+
+
+def _find_duplicates(creations: Sequence[Change], outcomes: dict[str, CommitOutcome]) -> Script[None]:
+    """Claims taken in earlier transactions, or by an earlier change of this one."""
+    keys = {rows.claim_key(c.claim.key): c for c in reversed(creations) if c.claim}
+    if not keys:
+        return
+    found = yield Fetch(statements.READ_CLAIMS, [sorted(keys)])
+    taken = {row[0]: Duplicate(row[1], row[2], row[3]) for row in found}
+    for change in creations:
+        if change.claim is None:
+            continue
+        key = rows.claim_key(change.claim.key)
+        if key in taken:
+            outcomes[change.after.job_id] = taken[key]
+        elif keys[key] is not change:
+            first = keys[key].after
+            outcomes[change.after.job_id] = Duplicate(first.job_id, first.spec.idempotency_hash, first.status)
+
+
+def _check_limits(
+    changes: Sequence[Change], creations: Sequence[Change], outcomes: dict[str, CommitOutcome]
+) -> Script[None]:
+    scopes = sorted({limit.scope for change in creations for limit in change.limits})
+    if not scopes:
+        return
+    found = yield Fetch(statements.READ_SLOTS, [scopes])
+    ending = slot_moves([c for c in changes if c.before is not None and c.after.job_id not in outcomes])
+    refused = admit(creations, ending, {row[0]: row[1] for row in found})
+    first_refusals = {job_id: Saturated(limit) for job_id, limit in refused.items()}
+    outcomes.update(first_refusals)
+    # A duplicate, within this turn, of a command that found no room found no room either.
+    for change in changes:
+        outcome = outcomes.get(change.after.job_id)
+        if isinstance(outcome, Duplicate) and outcome.job_id in first_refusals:
+            outcomes[change.after.job_id] = first_refusals[outcome.job_id]
+
+
+def _take_claims(creations: Sequence[Change], outcomes: dict[str, CommitOutcome]) -> Script[None]:
+    claims = sorted((rows.claim_key(c.claim.key), c.after.job_id) for c in creations if c.claim)
+    if not claims:
+        return
+    yield Run(statements.INSERT_CLAIM, claims)
+    owners = yield Fetch(statements.CLAIM_OWNERS, [[key for key, _ in claims]])
+    mine = dict(claims)
+    if any(mine[row[0]] != row[1] for row in owners):
+        raise RunAgain("another process took one of these claims in between")
+
+
+def _write_rows(standing: Sequence[Change]) -> Script[None]:
+    created = [c for c in standing if c.before is None]
+    updated = [c for c in standing if c.before is not None]
+    if created:
+        yield Run(statements.INSERT_JOB, [rows.job_row(c) for c in created])
+        yield Run(statements.INSERT_STEP, [row for c in created for row in rows.step_rows(c)])
+    if updated:
+        yield Run(statements.UPDATE_JOB, [rows.job_update_row(c) for c in updated])
+        steps = [row for c in updated for row in rows.step_update_rows(c)]
+        if steps:
+            yield Run(statements.UPDATE_STEP, steps)
+    attempts = [row for c in standing for row in rows.attempt_rows(c)]
+    if attempts:
+        yield Run(statements.WRITE_ATTEMPT, attempts)
+    events = [row for c in standing for row in rows.event_rows(c)]
+    if events:
+        yield Run(statements.INSERT_EVENT, events)
+    webhooks = [rows.webhook_row(c.webhook) for c in standing if c.webhook]
+    if webhooks:
+        yield Run(statements.INSERT_WEBHOOK, webhooks)
+
+
+def _move_slots(standing: Sequence[Change]) -> Script[None]:
+    moves = {scope: move for scope, move in slot_moves(standing).items() if move}
+    if not moves:
+        return
+    yield Run(statements.MOVE_SLOTS, sorted(moves.items()))
+    growing = {limit.scope: limit.maximum for c in standing for limit in c.limits if moves.get(limit.scope, 0) > 0}
+    if not growing:
+        return
+    counts = yield Fetch(statements.READ_SLOTS, [sorted(growing)])
+    if any(row[1] > growing[row[0]] for row in counts):
+        raise RunAgain("another process filled a limit in between")

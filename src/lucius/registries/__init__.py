@@ -1,0 +1,1 @@
+"""Registries: where protocols, tenants and global settings come from."""

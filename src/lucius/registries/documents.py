@@ -1,0 +1,239 @@
+"""What stands in a registry's documents: protocols, tenants and global settings, checked before they are in force.
+
+The shapes are checked by msgspec, the sense of them here. A fault carries the pointer of the value it is about; where
+the document came from, and on which line the value stands, is the source's to say.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from lucius.domain.fields import FieldFault, read_tenant_id
+from lucius.domain.payload import PayloadSchemaError, compile_schema, pointer_token, pointer_tokens
+from lucius.domain.protocol import PolicyOverride, Protocol, StepDefinition
+from lucius.domain.refs import RefPolicy
+from lucius.domain.routing import MODE_ALIASES, normal_form
+from lucius.ports.registry import Globals, Tenant
+from lucius.registries.limits import checked_policy, count_faults, seconds_faults
+
+STEPS_MAX = 16
+REQUEST_TYPES_MAX = 32
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,49}")
+_REQUEST_TYPE = re.compile(r"[^\x00-\x20\x7f-\xa0]{1,128}")
+_ENVIRONMENT_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_HOST = re.compile(r"(?:\*\.)?[\w.~-]+|\[[0-9A-Fa-f:.]+\]")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,31}")
+_MSGSPEC_PLACE = re.compile(r" - at (?:`key` in )?`\$(.*)`$")
+_MSGSPEC_TOKEN = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
+_MSGSPEC_UNKNOWN = re.compile(r"unknown field `([^`]*)`")
+
+T = TypeVar("T")
+Faults = list[tuple[str, str]]
+"""Pairs of a JSON pointer into the document and a plain sentence."""
+
+
+class DocumentFault(Exception):
+    def __init__(self, faults: Faults) -> None:
+        super().__init__("; ".join(detail for _, detail in faults))
+        self.faults = faults
+
+
+class _PayloadPart(Struct, forbid_unknown_fields=True):
+    pointer: str | None = None
+    schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "additionalProperties": False})
+
+
+class _StepPart(Struct, forbid_unknown_fields=True):
+    id: str
+    type: str
+    service: str
+    payload: _PayloadPart = msgspec.field(default_factory=_PayloadPart)
+    policy: PolicyOverride = PolicyOverride()
+
+
+class _ProtocolDocument(Struct, forbid_unknown_fields=True):
+    id: str
+    version: int
+    request_types: list[str]
+    steps: list[_StepPart]
+    description: str = ""
+    job_deadline_seconds: float | None = None
+
+
+def read_protocol(value: Any) -> Protocol:
+    """Raises `DocumentFault`."""
+    document = _convert(value, _ProtocolDocument)
+    faults = _protocol_faults(document)
+    for index, part in enumerate(value["steps"]):
+        faults += checked_policy(part.get("policy"), f"/steps/{index}/policy")
+    faults += seconds_faults(value, "job_deadline_seconds", "")
+    if faults:
+        raise DocumentFault(faults)
+    return Protocol(
+        id=document.id,
+        version=document.version,
+        description=document.description,
+        request_types=tuple(document.request_types),
+        steps=tuple(_step(part, len(document.steps) == 1) for part in document.steps),
+        job_deadline_seconds=document.job_deadline_seconds,
+    )
+
+
+def _step(part: _StepPart, alone: bool) -> StepDefinition:
+    pointer = part.payload.pointer
+    if pointer is None:
+        pointer = "" if alone else "/" + pointer_token(part.id)
+    return StepDefinition(
+        id=part.id,
+        type=part.type,
+        service=part.service,
+        payload_pointer=pointer,
+        payload_schema=part.payload.schema,
+        policy=part.policy,
+    )
+
+
+def _protocol_faults(document: _ProtocolDocument) -> Faults:
+    faults: Faults = []
+    if not _ID.fullmatch(document.id):
+        faults.append(("/id", "an id has 1 to 64 letters, digits and any of _ . -"))
+    if document.version < 1:
+        faults.append(("/version", "a version is 1 or more"))
+    if not 1 <= len(document.request_types) <= REQUEST_TYPES_MAX:
+        faults.append(("/request_types", f"a protocol serves 1 to {REQUEST_TYPES_MAX} request types"))
+    if not 1 <= len(document.steps) <= STEPS_MAX:
+        faults.append(("/steps", f"a protocol has 1 to {STEPS_MAX} steps"))
+    for index, request_type in enumerate(document.request_types):
+        place = f"/request_types/{index}"
+        if not _REQUEST_TYPE.fullmatch(request_type):
+            faults.append((place, "a request type has 1 to 128 characters, without white space and control characters"))
+        elif request_type in document.request_types[:index]:
+            faults.append((place, f"the request type {request_type} stands twice"))
+    for index, step in enumerate(document.steps):
+        if step.id in [other.id for other in document.steps[:index]]:
+            faults.append((f"/steps/{index}/id", f"the step id {step.id} stands twice"))
+        faults += _step_faults(step, f"/steps/{index}")
+    return faults
+
+
+def _step_faults(step: _StepPart, place: str) -> Faults:
+    faults: Faults = []
+    for name, text in (("id", step.id), ("type", step.type)):
+        if not _ID.fullmatch(text):
+            faults.append((f"{place}/{name}", f"a step's {name} has 1 to 64 letters, digits and any of _ . -"))
+    if not _SERVICE.fullmatch(step.service):
+        detail = "a service names a subscription: 1 to 50 letters, digits and any of _ . -"
+        faults.append((f"{place}/service", detail))
+    try:
+        pointer_tokens(step.payload.pointer or "")
+    except ValueError as error:
+        faults.append((f"{place}/payload/pointer", str(error)))
+    try:
+        compile_schema(step.payload.schema)
+    except PayloadSchemaError as error:
+        faults.append((f"{place}/payload/schema", f"the payload schema cannot be used: {error}"))
+    return faults
+
+
+def read_tenant(value: Any, default_refs: RefPolicy) -> Tenant:
+    """Raises `DocumentFault`. Parts of the ref policy that the tenant leaves open are as they are for everyone."""
+    tenant = _convert(_with_modes(value), Tenant)
+    faults: Faults = []
+    try:
+        read_tenant_id(tenant.id)
+    except FieldFault as fault:
+        faults.append(("/id", str(fault)))
+    faults += count_faults(value, "max_inflight", "")
+    faults += seconds_faults(value, "job_deadline_seconds", "")
+    faults += _rate_faults(value)
+    faults += checked_policy(value.get("policy"), "/policy")
+    if tenant.webhook_secret_env is not None and not _ENVIRONMENT_VARIABLE.fullmatch(tenant.webhook_secret_env):
+        faults.append(("/webhook_secret_env", "this is the name of an environment variable, not the secret itself"))
+    refs = tenant.refs
+    if refs is not None:
+        faults += _ref_policy_faults(refs)
+        refs = _merged_refs(value["refs"], refs, default_refs)
+    if faults:
+        raise DocumentFault(faults)
+    return msgspec.structs.replace(tenant, id=normal_form(tenant.id), refs=refs)
+
+
+def read_globals(value: Any, default_refs: RefPolicy) -> Globals:
+    """Raises `DocumentFault`. An empty document is all defaults."""
+    value = {} if value is None else value
+    settings = _convert(_with_modes(value), Globals)
+    faults: Faults = []
+    for name in ("max_inflight", "max_inflight_per_tenant"):
+        faults += count_faults(value, name, "")
+    for mode in settings.max_inflight_per_mode:
+        faults += count_faults(value["max_inflight_per_mode"], mode.value, "/max_inflight_per_mode")
+    faults += seconds_faults(value, "job_deadline_seconds", "")
+    faults += _rate_faults(value)
+    faults += checked_policy(value.get("policy"), "/policy")
+    faults += _ref_policy_faults(settings.refs)
+    if faults:
+        raise DocumentFault(faults)
+    return msgspec.structs.replace(settings, refs=_merged_refs(value.get("refs", {}), settings.refs, default_refs))
+
+
+def _merged_refs(stated: dict[str, Any], refs: RefPolicy, default_refs: RefPolicy) -> RefPolicy:
+    return msgspec.structs.replace(default_refs, **{name: getattr(refs, name) for name in stated})
+
+
+def _ref_policy_faults(refs: RefPolicy) -> Faults:
+    faults: Faults = []
+    if not refs.schemes:
+        faults.append(("/refs/schemes", "without a scheme no ref is allowed at all"))
+    for index, scheme in enumerate(refs.schemes):
+        if not _SCHEME.fullmatch(scheme):
+            faults.append((f"/refs/schemes/{index}", "a scheme is written in lower case and without ://"))
+    for index, host in enumerate(refs.hosts):
+        if not _HOST.fullmatch(host):
+            faults.append((f"/refs/hosts/{index}", "a host is a name, or *.name; without scheme, port or path"))
+    for index, container in enumerate(refs.containers):
+        if not container or "/" in container:
+            faults.append((f"/refs/containers/{index}", "a container is one name, without /"))
+    return faults
+
+
+def _rate_faults(value: dict[str, Any]) -> Faults:
+    rate = value.get("requests_per_second")
+    if rate is None or 0 < rate < float("inf"):
+        return []
+    return [("/requests_per_second", "a rate is a number above zero; leave it out for none")]
+
+
+def _with_modes(value: Any) -> Any:
+    """Modes may be written by their aliases here too."""
+    if not isinstance(value, dict):
+        return value
+    value = dict(value)
+    if isinstance(value.get("mode"), str):
+        value["mode"] = MODE_ALIASES.get(value["mode"], value["mode"])
+    return value
+
+
+def _convert(value: Any, shape: type[T]) -> T:
+    if not isinstance(value, dict):
+        raise DocumentFault([("", "the document must be a mapping")])
+    try:
+        return msgspec.convert(value, shape)
+    except msgspec.ValidationError as error:
+        raise DocumentFault([_located(str(error))]) from None
+
+
+def _located(message: str) -> tuple[str, str]:
+    pointer, place = "", _MSGSPEC_PLACE.search(message)
+    if place:
+        message = message[: place.start()]
+        pointer = "".join("/" + (name or index) for name, index in _MSGSPEC_TOKEN.findall(place[1]))
+    unknown = _MSGSPEC_UNKNOWN.search(message)
+    if unknown:
+        return f"{pointer}/{pointer_token(unknown[1])}", f"{unknown[1]} is not a field that is known here"
+    return pointer, message[:1].lower() + message[1:].replace("`", "")

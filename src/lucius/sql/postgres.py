@@ -1,0 +1,115 @@
+"""PostgreSQL by asyncpg: a pool of connections, several processes at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from lucius.sql.database import DatabaseUnavailable, Fetch, Row, RunAgain, Script
+
+try:
+    import asyncpg
+except ImportError as error:  # pragma: no cover - exercised by installing without the extra
+    raise ImportError("PostgreSQL needs an extra: pip install 'lucius[postgres]'") from error
+
+T = TypeVar("T")
+
+TRIES_MAX = 5
+"""How often a transaction is run again after a deadlock or a race with another process."""
+CONNECT_SECONDS = 10.0
+STATEMENT_SECONDS = 30.0
+
+_GONE = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.DiskFullError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.QueryCanceledError,
+    OSError,
+    TimeoutError,
+    asyncio.TimeoutError,
+)
+_RACED = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, RunAgain)
+
+
+class PostgresDatabase:
+    is_shared = True
+
+    def __init__(self, url: str, pool_max: int) -> None:
+        parts = urlsplit(url)
+        self.name = f"PostgreSQL {parts.path.lstrip('/') or 'database'} at {parts.hostname or 'a local socket'}"
+        self._url = url
+        self._pool_max = pool_max
+        self._pool: asyncpg.Pool[Any] | None = None
+
+    async def __aenter__(self) -> PostgresDatabase:
+        try:
+            self._pool = await asyncpg.create_pool(
+                self._url,
+                min_size=1,
+                max_size=self._pool_max,
+                timeout=CONNECT_SECONDS,
+                command_timeout=STATEMENT_SECONDS,
+                server_settings={"synchronous_commit": "on", "application_name": "lucius", "jit": "off"},
+            )
+        except _GONE as error:
+            raise DatabaseUnavailable(f"{self.name} cannot be reached: {error}") from error
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            try:
+                await asyncio.wait_for(pool.close(), CONNECT_SECONDS)
+            except TimeoutError:
+                pool.terminate()
+
+    async def write(self, script: Callable[[], Script[T]]) -> T:
+        for _ in range(TRIES_MAX):
+            try:
+                return await self._transact(script, read_only=False)
+            except _RACED as error:
+                raced = error
+        raise DatabaseUnavailable(f"{self.name}: gave up after {TRIES_MAX} races: {raced}") from raced
+
+    async def read(self, script: Callable[[], Script[T]]) -> T:
+        return await self._transact(script, read_only=True)
+
+    async def _transact(self, script: Callable[[], Script[T]], read_only: bool) -> T:
+        if self._pool is None:
+            raise DatabaseUnavailable(f"{self.name} is closed")
+        try:
+            async with self._pool.acquire(timeout=CONNECT_SECONDS) as connection:
+                isolation = "repeatable_read" if read_only else "read_committed"
+                async with connection.transaction(isolation=isolation, readonly=read_only):
+                    return await _drive(connection, script())
+        except _GONE as error:
+            raise DatabaseUnavailable(f"{self.name}: {type(error).__name__}: {error}") from error
+
+
+async def _drive(connection: Any, script: Script[T]) -> T:
+    rows: list[Row] = []
+    try:
+        statement = next(script)
+        while True:
+            if isinstance(statement, Fetch):
+                rows = await connection.fetch(statement.sql, *statement.args)
+            elif statement.rows == ((),):
+                await connection.execute(statement.sql)
+                rows = []
+            else:
+                await connection.executemany(statement.sql, statement.rows)
+                rows = []
+            statement = script.send(rows)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
