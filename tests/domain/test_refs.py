@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lucius.domain.refs import CREDENTIAL_PARAMETERS, RefPolicy, ref_faults
 
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 OPEN = RefPolicy()
 
 
@@ -151,6 +152,7 @@ def test_ref_is_forbidden_and_not_repeated_when_it_is_signed(query: str, mark: s
     assert all("hunter2" not in fault.detail for fault in faults)
 
 
+@UNTIMED
 @given(st.sampled_from(sorted(CREDENTIAL_PARAMETERS)), st.text("abcXYZ=", max_size=5))
 def test_every_credential_parameter_is_found(name: str, value: str) -> None:
     assert codes(f"https://a.example/x?page=1&{name.upper()}={value}&z=2") == ["REF_FORBIDDEN"]
@@ -214,6 +216,7 @@ def test_a_bucket_is_a_container_when_containers_are_listed_too() -> None:
     assert codes("s3://a.example/key", policy) == ["REF_FORBIDDEN"]
 
 
+@UNTIMED
 @given(st.text(max_size=40))
 def test_any_text_is_judged_without_failing(text: str) -> None:
     for ref in (text, f"https://{text}", f"https://a.example/{text}", f"https://a.example/?{text}"):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lucius.domain.errors import CallerError
 from lucius.domain.strict_json import INTEGER_MAX, INTEGER_MIN, parse
 
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 SCALARS = (
     st.none() | st.booleans() | st.integers(INTEGER_MIN, INTEGER_MAX) | st.floats(allow_nan=False, allow_infinity=False)
@@ -28,12 +29,14 @@ def refusal(body: bytes, depth_max: int = 32) -> str:
     return caught.value.detail
 
 
+@UNTIMED
 @given(DOCUMENTS, st.booleans())
 def test_parse_returns_the_document_whatever_the_escaping(document: object, ascii_only: bool) -> None:
     body = json.dumps(document, ensure_ascii=ascii_only).encode()
     assert parse(body, 100) == document
 
 
+@UNTIMED
 @given(st.binary(max_size=60))
 def test_parse_refuses_or_agrees_with_the_standard_library(body: bytes) -> None:
     try:
@@ -116,7 +119,9 @@ def test_parse_keeps_a_very_long_key_out_of_the_error() -> None:
     assert len(refusal(b'{"' + key + b'": 1, "' + key + b'": 2}')) < 200
 
 
-@pytest.mark.parametrize("escape", ["\\ud800", "\\uDBFF", "\\udc00", "\\udfff", "\\udc00\\ud800", "\\ud83d\\ud83d\\ude00"])
+@pytest.mark.parametrize(
+    "escape", ["\\ud800", "\\uDBFF", "\\udc00", "\\udfff", "\\udc00\\ud800", "\\ud83d\\ud83d\\ude00"]
+)
 @pytest.mark.parametrize("frame", ['["{}"]', '{{"{}": 1}}', '{{"a": {{"b": ["x{}y"]}}}}'])
 def test_parse_refuses_lone_surrogates_in_values_and_keys(escape: str, frame: str) -> None:
     assert "lone surrogate" in refusal(frame.format(escape).encode())

@@ -169,9 +169,7 @@ class MemoryBus:
 
     async def still_queued(self, refs: Sequence[DeliveryRef]) -> set[DeliveryRef]:
         now = self._clock.now()
-        return {
-            ref for ref in refs for held in self._held([ref]) if held.visible_at <= now or held.delivery_count == 0
-        }
+        return {ref for ref in refs for held in self._held([ref]) if held.visible_at <= now or held.delivery_count == 0}
 
     def _held(self, refs: Sequence[DeliveryRef]) -> list[_Held]:
         queues = ((self._queues.get((ref.topic, ref.subscription)), ref.message_id) for ref in refs)

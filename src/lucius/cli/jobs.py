@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK
+from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK, Unusable
 
 if TYPE_CHECKING:
     from lucius.cli.client import Client
@@ -52,14 +52,14 @@ def timeout_option(command: F) -> F:
 
 
 @click.command()
-@click.argument("file", type=click.File("rb"))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @click.option("--watch", "watching", is_flag=True, help="Show progress until the job ends; exit code 1 if it fails.")
 @click.option("--idempotency-key", help="Overrides the file's: the same key is the same job.")
 @timeout_option
 @output_option
 @click.pass_obj
 def submit(
-    connection: Connection, file: BinaryIO, watching: bool, idempotency_key: str | None, timeout: float, output: str
+    connection: Connection, file: Path, watching: bool, idempotency_key: str | None, timeout: float, output: str
 ) -> None:
     """Submit the command in FILE (JSON; - is standard input).
 
@@ -67,8 +67,12 @@ def submit(
     """
     from lucius.cli.envelope import FILE_BYTES_MAX, read_envelope
 
-    folder = Path() if file.name in ("<stdin>", "-") else Path(file.name).parent
-    envelope = read_envelope(file.read(FILE_BYTES_MAX + 1), folder, file.name)
+    try:
+        with click.open_file(str(file), "rb") as opened:
+            content = opened.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise Unusable(f"{file} cannot be read: {error.strerror}") from error
+    envelope = read_envelope(content, file.parent, str(file))
     if idempotency_key is not None:
         envelope["idempotency_key"] = idempotency_key
     with connection.open() as client:

@@ -1,9 +1,7 @@
-"""Commands that run a server or look after its data. What they do is in `lucius.bootstrap`; here are only the words."""
+"""Commands that run a server or look after its data. What they do is in `lucius.roles`; here are only the words."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +43,10 @@ def up(host: str | None, port: int | None, data: str | None, no_services: bool, 
     """Run everything in this process: API, engine, reference services."""
     if sample and no_services:
         raise click.UsageError("--sample needs the reference services; leave --no-services out.")
-    _run("run_up", _settings(host=host, port=port, data=data), services=not no_services, sample=sample)
+    from lucius.cli.sample import run_sample
+
+    settings = _settings(host=host, port=port, data=data)
+    _run("run_up", settings, services=not no_services, sample=run_sample if sample else None)
 
 
 @click.command()
@@ -111,16 +112,13 @@ def _settings(**overrides: Any) -> Settings:
 
 
 def _run(function: str, *arguments: Any, **options: Any) -> Any:
-    """Call into the composition root, which is loaded only now: it knows every adapter, and that takes time."""
-    import asyncio
-
+    """Run a role. It is loaded only now: it knows every adapter, and that takes time."""
+    from lucius import roles
     from lucius.domain.errors import LuciusError
     from lucius.settings import SettingsError
 
-    bootstrap = importlib.import_module("lucius.bootstrap")
     try:
-        outcome = getattr(bootstrap, function)(*arguments, **options)
-        return asyncio.run(outcome) if inspect.iscoroutine(outcome) else outcome
+        return getattr(roles, function)(*arguments, **options)
     except SettingsError as error:
         raise Unusable(str(error)) from error
     except LuciusError as error:

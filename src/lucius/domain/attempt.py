@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from lucius.domain.time import Instant
+
+NULL = Raw(b"null")
+"""JSON's null: what a service left out."""
 
 
 class DispatchStatus(StrEnum):

@@ -24,8 +24,8 @@ from lucius.domain.inputs import (
     HeartbeatSeen,
     Input,
     PauseAsked,
-    Published,
     PublishDeferred,
+    Published,
     PublishFailed,
     Resulted,
     ResumeAsked,
@@ -135,7 +135,7 @@ def _on_dispatch_due(draft: Draft, fact: DispatchDue) -> None:
         draft.outcome = Outcome.IGNORED
         return
     assert attempt is not None
-    if attempt.claimed_until > draft.now or draft.fresh.claim_seconds <= 0:
+    if (attempt.claimed_until > draft.now and not fact.force) or draft.fresh.claim_seconds <= 0:
         draft.outcome = Outcome.IGNORED
         return
     if draft.status is JobStatus.CANCELLING:

@@ -50,7 +50,6 @@ class Directive(Struct, frozen=True, kw_only=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_NULL = Raw(b"null")
 
 
 def message_id(job_id: str, step_id: str, attempt_no: int) -> str:
@@ -82,7 +81,7 @@ def build_directive(
         workspace_ref=f"{step.spec.workspace_ref}/{attempt.attempt_no}/",
         output_ref=spec.output_ref,
         payload=step.spec.payload,
-        previous={s.spec.step_id: s.artifacts or _NULL for s in job.steps[:step_index]},
+        previous={s.spec.step_id: s.artifacts for s in job.steps[:step_index]},
         callback_urls=urls,
         callback_token=signer.mint(ids, now, policy.max_step_seconds),
         mode=routing.resolved_mode,

@@ -29,7 +29,19 @@ class Fresh(Protocol):
 
 
 class Draft:
-    __slots__ = ("current_index", "effects", "error", "events", "fresh", "job", "now", "outcome", "started", "status", "steps")
+    __slots__ = (
+        "current_index",
+        "effects",
+        "error",
+        "events",
+        "fresh",
+        "job",
+        "now",
+        "outcome",
+        "started",
+        "status",
+        "steps",
+    )
 
     def __init__(self, job: Job, now: Instant, fresh: Fresh) -> None:
         self.job = job

@@ -184,7 +184,7 @@ class _Reader:
             return
         error = CallerError(faults)
         if len(faults) > FAULTS_MAX:
-            detail = f"{len(faults)} faults were found; the gravest {FAULTS_MAX} are listed"
+            detail = f"at least {len(faults)} faults were found; the gravest {FAULTS_MAX} are listed"
             error.faults = (*error.faults[:FAULTS_MAX], Fault(error.code, "", detail))
         raise error
 
@@ -199,7 +199,7 @@ class _Reader:
                 self.add("ENVELOPE_INVALID", "/" + name, f"{name} is required")
 
     def read(self, name: str, read: Callable[[Any], T]) -> T | None:
-        """The field's value; None if it is missing or wrong. A wrong one is noted, a missing one is by `check_names`."""
+        """The field's value; None if it is missing or wrong. `check_names` has noted what is missing."""
         value = self._document.get(name)
         if value is None and (name in OPTIONAL or name not in self._document):
             return None
@@ -256,13 +256,13 @@ class _Reader:
     def check_directives(
         self, protocol: Protocol, payloads: tuple[Raw, ...], refs_bytes: int, rules: EnvelopeRules
     ) -> None:
-        """Every directive of the job must fit the bus, whatever the steps before it hand on: found out now, not later."""
+        """Every directive of the job must fit the bus, whatever earlier steps hand on: found out now, not later."""
         for index, payload in enumerate(payloads):
             rest = index * rules.artifacts_bytes_max + rules.directive_overhead_bytes
             size = len(payload) + refs_bytes + rest
             if size > rules.message_bytes_max:
                 detail = (
-                    f"the directive of step {protocol.steps[index].id} could have {size} bytes (of which {rest} are kept "
+                    f"the directive of step {protocol.steps[index].id} could have {size} bytes ({rest} of them kept "
                     f"for earlier steps' artifacts and the frame); the bus takes {rules.message_bytes_max}"
                 )
                 self.add("PAYLOAD_INVALID", "/payload", detail)

@@ -162,4 +162,5 @@ def _is_web_address(url: Any) -> bool:
 
 
 def _is_own(url: str, own_urls: tuple[str, ...]) -> bool:
-    return any(url == own or url.startswith(own.rstrip("/") + "/") for own in own_urls)
+    roots = [own.rstrip("/") for own in own_urls]
+    return any(url == root or url.startswith(root + "/") for root in roots)

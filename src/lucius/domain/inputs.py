@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Raw, Struct
 
-from lucius.domain.attempt import Failure, Verdict
+from lucius.domain.attempt import NULL, Failure, Verdict
 from lucius.domain.job import JobSpec
 from lucius.domain.step import Step, StepSpec
 
@@ -40,7 +40,9 @@ class PublishDeferred(Struct, frozen=True):
 
 
 class DispatchDue(Struct, frozen=True):
-    """An outbox row was found unsent and unclaimed."""
+    """An outbox row was found unsent and unclaimed; `force` takes it up although somebody holds a claim."""
+
+    force: bool = False
 
 
 class Acked(Struct, frozen=True):
@@ -65,8 +67,8 @@ class Resulted(Struct, frozen=True):
     retryable: bool = True
     rate_limited_seconds: float | None = None
     """Set where the service was rate-limited: wait this long, and do not count the attempt."""
-    artifacts: Raw | None = None
-    output_ref: Raw | None = None
+    artifacts: Raw = NULL
+    output_ref: Raw = NULL
     error: Failure | None = None
 
 

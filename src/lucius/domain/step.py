@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Raw, Struct
 
-from lucius.domain.attempt import Attempt, Failure
+from lucius.domain.attempt import NULL, Attempt, Failure
 from lucius.domain.protocol import Policy
 from lucius.domain.time import Instant
 
@@ -96,8 +96,8 @@ class Step(Struct, frozen=True, kw_only=True):
     """Until when heartbeats may extend the lease."""
     progress: float = 0.0
     note: str | None = None
-    artifacts: Raw | None = None
-    output_ref: Raw | None = None
+    artifacts: Raw = NULL
+    output_ref: Raw = NULL
     error: Failure | None = None
     started_at: Instant | None = None
     completed_at: Instant | None = None

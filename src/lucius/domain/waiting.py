@@ -52,4 +52,9 @@ def _step_wait(job: Job, step: Step) -> tuple[str, Instant, Instant | None, str]
             return "RESULT", since, until, f"Service {service} is working on {attempt}{share}"
         case _:
             why = step.error.message if step.error else "it failed"
-            return "RETRY", since, until, f"Step {name} will be tried again after attempt {step.attempt_no} failed: {why}"
+            return (
+                "RETRY",
+                since,
+                until,
+                f"Step {name} will be tried again after attempt {step.attempt_no} failed: {why}",
+            )

@@ -16,8 +16,8 @@ from lucius.domain.time import Instant
 from lucius.ports.bus import Bus
 from lucius.ports.ledger import (
     Change,
-    Committed,
     CommitOutcome,
+    Committed,
     Conflict,
     Duplicate,
     JobFilter,

@@ -109,7 +109,7 @@ def _asked(payload: Mapping[str, Any]) -> tuple[list[str], str]:
     prompts = payload.get("prompt_set")
     if not isinstance(prompts, list) or not 0 < len(prompts) <= PROMPTS_MAX:
         raise StepFailed("PAYLOAD_INVALID", f"'prompt_set' must be a list of 1 to {PROMPTS_MAX} prompts")
-    if not all(isinstance(one, str) and 0 < len(one.strip()) and len(one) <= PROMPT_CHARACTERS_MAX for one in prompts):
+    if not all(isinstance(one, str) and len(one.strip()) > 0 and len(one) <= PROMPT_CHARACTERS_MAX for one in prompts):
         raise StepFailed("PAYLOAD_INVALID", f"a prompt must be text of 1 to {PROMPT_CHARACTERS_MAX} characters")
     form = payload.get("output", "json")
     if form not in ("text", "json"):

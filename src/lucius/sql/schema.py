@@ -98,7 +98,9 @@ def _upgrade_script(is_shared: bool) -> Script[int]:
         yield Fetch("SELECT pg_advisory_xact_lock(5824001)")
     current = yield from _current_script()
     if current > VERSION:
-        raise SchemaMismatch(f"the database is at version {current}; this program knows up to {VERSION}: upgrade LUCIUS")
+        raise SchemaMismatch(
+            f"the database is at version {current}; this program knows up to {VERSION}: upgrade LUCIUS"
+        )
     for migration in MIGRATIONS[current:]:
         for statement in migration.statements:
             yield Run(statement)

@@ -48,7 +48,9 @@ class _Worker:
         self._path = path
         self._read_only = read_only
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._loop, name=f"sqlite-{'reader' if read_only else 'writer'}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop, name=f"sqlite-{'reader' if read_only else 'writer'}", daemon=True
+        )
         self._connection = _connect(path, read_only)
         self._thread.start()
 

@@ -52,7 +52,9 @@ BURY = (
     "UPDATE messages SET state = 'DEAD', ended_at = $3, reason = $4"
     " WHERE message_id = $1 AND subscription_id = $2 AND state = 'QUEUED'"
 )
-BURY_BY_SEQ = "UPDATE messages SET state = 'DEAD', ended_at = $2, reason = $3 WHERE message_seq = $1 AND state = 'QUEUED'"
+BURY_BY_SEQ = (
+    "UPDATE messages SET state = 'DEAD', ended_at = $2, reason = $3 WHERE message_seq = $1 AND state = 'QUEUED'"
+)
 WAITING = (
     "SELECT message_id FROM messages WHERE message_id = $1 AND subscription_id = $2 AND state = 'QUEUED'"
     " AND (visible_at <= $3 OR delivery_count = 0)"
@@ -69,7 +71,5 @@ DEAD_LETTERS = (
 )
 
 EXPIRED = "SELECT message_seq FROM messages WHERE state = 'QUEUED' AND expires_at <= $1 LIMIT $2"
-SETTLED_PAGE = (
-    "SELECT message_seq, state, ended_at FROM messages WHERE message_seq > $1 ORDER BY message_seq LIMIT $2"
-)
+SETTLED_PAGE = "SELECT message_seq, state, ended_at FROM messages WHERE message_seq > $1 ORDER BY message_seq LIMIT $2"
 FORGET = "DELETE FROM messages WHERE message_seq = $1"

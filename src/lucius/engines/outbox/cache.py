@@ -14,7 +14,7 @@ _JOB_BYTES = 4_096
 
 
 def _weight(job: Job) -> int:
-    return _JOB_BYTES + sum(len(step.spec.payload) + len(step.artifacts or b"") for step in job.steps)
+    return _JOB_BYTES + sum(len(bytes(step.spec.payload)) + len(bytes(step.artifacts)) for step in job.steps)
 
 
 class JobCache:

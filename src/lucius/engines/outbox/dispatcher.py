@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from lucius.domain.inputs import DispatchDue, Input, Published, PublishDeferred, PublishFailed
+from lucius.domain.inputs import DispatchDue, Input, PublishDeferred, Published, PublishFailed
 from lucius.domain.job import Job
 from lucius.engines.outbox.turn import Effects
 from lucius.ports.bus import Bus, BusUnavailable, DeliveryRef, Message
@@ -109,7 +109,7 @@ class Dispatcher:
         if not self._circuit.may_try:
             return 0
         job_ids = await self._ledger.undispatched(self._clock.now(), TAKE_UP_MAX, ignore_claims)
-        for told in [self._tell(job_id, DispatchDue()) for job_id in dict.fromkeys(job_ids)]:
+        for told in [self._tell(job_id, DispatchDue(ignore_claims)) for job_id in dict.fromkeys(job_ids)]:
             await told
         if job_ids:
             self._observer.swept("undispatched", len(job_ids))

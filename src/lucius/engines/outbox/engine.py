@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from lucius.domain.directive import CallbackUrls, build_directive, message_id
 from lucius.domain.callbacks import TokenSigner
+from lucius.domain.directive import CallbackUrls, build_directive, message_id
 from lucius.domain.errors import InfrastructureError
 from lucius.domain.inputs import Callback, Input, Operation
 from lucius.domain.job import Job
@@ -18,7 +18,7 @@ from lucius.engines.outbox.cache import JobCache
 from lucius.engines.outbox.dispatcher import Circuit, Dispatcher
 from lucius.engines.outbox.sweeper import SWEEP_MAX, Sweeper
 from lucius.engines.outbox.turn import Turns
-from lucius.ports.bus import Bus, BusUnavailable, Message
+from lucius.ports.bus import Bus, Message
 from lucius.ports.clock import Clock
 from lucius.ports.engine import NewJob, Started, Told
 from lucius.ports.ledger import Duplicate, Ledger, LedgerUnavailable, Saturated
@@ -124,6 +124,8 @@ class OutboxEngine:
         turns, dispatcher = self._tasks
         try:
             async with asyncio.timeout(self._settings.stop_seconds):
+                while not self._turns.is_idle:
+                    await asyncio.sleep(0.005)
                 self._dispatcher.stop()
                 await dispatcher
                 self._turns.stop()
@@ -209,12 +211,8 @@ class OutboxEngine:
             while True:
                 try:
                     await act()
-                except (LedgerUnavailable, BusUnavailable, InfrastructureError) as error:
-                    self._observer.failed(name, error)
                 except Exception as error:
                     self._observer.failed(name, error)
                 await asyncio.sleep(seconds)
 
         return asyncio.create_task(loop(), name=name)
-
-

@@ -27,8 +27,8 @@ from lucius.ports.clock import Clock
 from lucius.ports.engine import NewJob, Started, Told
 from lucius.ports.ledger import (
     Change,
-    Committed,
     CommitOutcome,
+    Committed,
     Conflict,
     Ledger,
     LedgerUnavailable,
@@ -46,7 +46,12 @@ class Pending:
     __slots__ = ("answer", "fact", "future", "job_id", "new", "tenant_id", "tries")
 
     def __init__(
-        self, job_id: str, fact: Input, future: asyncio.Future[Any], tenant_id: str | None = None, new: NewJob | None = None
+        self,
+        job_id: str,
+        fact: Input,
+        future: asyncio.Future[Any],
+        tenant_id: str | None = None,
+        new: NewJob | None = None,
     ) -> None:
         self.job_id = job_id
         self.fact = fact
@@ -127,6 +132,7 @@ class Turns:
         self._queue: deque[Pending] = deque()
         self._arrived = asyncio.Event()
         self._stopping = False
+        self._busy = False
 
     # --- The way in --------------------------------------------------------------------------------------------------
 
@@ -150,6 +156,7 @@ class Turns:
                 await self._arrived.wait()
                 continue
             batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._inputs_max))]
+            self._busy = True
             try:
                 await self._turn(batch)
             except LedgerUnavailable as error:
@@ -157,6 +164,12 @@ class Turns:
             except Exception as error:
                 self._observer.failed("turn", error)
                 self._fail(batch, error)
+            finally:
+                self._busy = False
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._queue and not self._busy
 
     def stop(self) -> None:
         self._stopping = True
@@ -324,5 +337,3 @@ def _is_tenants(work: _Work, tenant_id: str) -> bool:
 def _delivery_ref(job: Job, step_index: int, attempt_no: int) -> DeliveryRef:
     step = job.steps[step_index].spec
     return DeliveryRef(job.spec.routing.topic, step.service, message_id(job.job_id, step.step_id, attempt_no))
-
-

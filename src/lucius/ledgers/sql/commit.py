@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from lucius.ledgers.sql import rows, statements
 from lucius.ports.bus import DeliveryRef, Message
-from lucius.ports.ledger import Change, Committed, CommitOutcome, Conflict, Duplicate, Limit, Saturated
+from lucius.ports.ledger import Change, CommitOutcome, Committed, Conflict, Duplicate, Limit, Saturated
 from lucius.sql.database import Fetch, Run, RunAgain, Script
 
 BusScript = Callable[[Sequence[Message], Sequence[DeliveryRef]], Script[None]]
@@ -30,15 +30,15 @@ def slot_moves(changes: Sequence[Change]) -> dict[str, int]:
     return moves
 
 
-def admit(
-    creations: Sequence[Change], ending: dict[str, int], counts: dict[str, int]
-) -> dict[str, Limit]:
+def admit(creations: Sequence[Change], ending: dict[str, int], counts: dict[str, int]) -> dict[str, Limit]:
     """Of new jobs, in order, those that find a scope full, with the limit they met."""
     taken = {scope: counts.get(scope, 0) + move for scope, move in ending.items()}
     refused: dict[str, Limit] = {}
     for change in creations:
         scopes = change.after.slots
-        full = next((lim for lim in change.limits if taken.get(lim.scope, counts.get(lim.scope, 0)) >= lim.maximum), None)
+        full = next(
+            (lim for lim in change.limits if taken.get(lim.scope, counts.get(lim.scope, 0)) >= lim.maximum), None
+        )
         if full is not None:
             refused[change.after.job_id] = full
             continue

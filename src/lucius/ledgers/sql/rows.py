@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from lucius.domain.attempt import Attempt, DispatchStatus, Failure, Verdict
+from lucius.domain.attempt import NULL, Attempt, DispatchStatus, Failure, Verdict
 from lucius.domain.effects import Event
 from lucius.domain.job import Job, JobSpec, JobStatus
 from lucius.domain.protocol import Policy
@@ -129,8 +129,8 @@ def _step_state(step: Step) -> tuple[Any, ...]:
         step.ends_by,
         step.progress,
         step.note,
-        bytes(step.artifacts).decode() if step.artifacts is not None else None,
-        bytes(step.output_ref).decode() if step.output_ref is not None else None,
+        _json_text(step.artifacts),
+        _json_text(step.output_ref),
         error.code if error else None,
         error.message if error else None,
         step.updated_at,
@@ -256,8 +256,8 @@ def read_step(row: Sequence[Any], attempt: Attempt | None) -> Step:
         ends_by=row[15],
         progress=row[16],
         note=row[17],
-        artifacts=Raw(row[18].encode()) if row[18] is not None else None,
-        output_ref=Raw(row[19].encode()) if row[19] is not None else None,
+        artifacts=_json(row[18]),
+        output_ref=_json(row[19]),
         error=_failure(row[20], row[21]),
         updated_at=row[22],
         started_at=row[23],
@@ -287,6 +287,15 @@ def read_event(row: Sequence[Any]) -> Event:
 
 def read_webhook(row: Sequence[Any]) -> Webhook:
     return Webhook(job_id=row[0], url=row[1], tenant_id=row[2], attempts=row[3], next_at=row[4], last_error=row[5])
+
+
+def _json_text(value: Raw) -> str | None:
+    """JSON's null is SQL's NULL."""
+    return bytes(value).decode() if value is not NULL and value != NULL else None
+
+
+def _json(text: str | None) -> Raw:
+    return Raw(text.encode()) if text is not None else NULL
 
 
 def _failure(code: str | None, message: str | None) -> Failure | None:

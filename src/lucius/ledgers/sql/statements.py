@@ -18,9 +18,7 @@ STEP_STATE = (
 )
 ATTEMPT_KEY = "job_id, step_index, attempt_no"
 ATTEMPT_SPEC = "step_id, lease_id, tenant_id, resolved_mode, lane, routing_key_used, created_at"
-ATTEMPT_STATE = (
-    "status, outbox_status, claimed_until, sent_at, acked_at, ended_at, verdict, error_code, error_message"
-)
+ATTEMPT_STATE = "status, outbox_status, claimed_until, sent_at, acked_at, ended_at, verdict, error_code, error_message"
 EVENT = "job_id, seq, created_at, event_type, step_id, attempt_no, payload"
 WEBHOOK = "job_id, url, tenant_id, attempts, next_at, last_error"
 
@@ -61,9 +59,7 @@ MOVE_SLOTS = (
     "INSERT INTO inflight (scope, jobs) VALUES ($1, $2)"
     " ON CONFLICT (scope) DO UPDATE SET jobs = inflight.jobs + excluded.jobs"
 )
-INSERT_WEBHOOK = (
-    f"INSERT INTO webhooks ({WEBHOOK}, status) VALUES ($1, $2, $3, $4, $5, $6, 'PENDING') ON CONFLICT (job_id) DO NOTHING"
-)
+INSERT_WEBHOOK = f"INSERT INTO webhooks ({WEBHOOK}, status) VALUES ($1, $2, $3, $4, $5, $6, 'PENDING') ON CONFLICT (job_id) DO NOTHING"
 
 # Reading: the engine.
 LOAD_JOBS = f"SELECT {JOB_SPEC}, {JOB_STATE} FROM jobs WHERE job_id = ANY($1::text[])"
@@ -128,9 +124,7 @@ CLOSE_ORPHANED_OUTBOX = (
 PRUNABLE = (
     "SELECT job_id, claim_key FROM jobs WHERE completed_at IS NOT NULL AND completed_at < $1 ORDER BY job_id LIMIT $2"
 )
-PRUNE = tuple(
-    f"DELETE FROM {table} WHERE job_id = $1" for table in ("events", "attempts", "steps", "webhooks", "jobs")
-)
+PRUNE = tuple(f"DELETE FROM {table} WHERE job_id = $1" for table in ("events", "attempts", "steps", "webhooks", "jobs"))
 PRUNE_CLAIM = "DELETE FROM claims WHERE claim_key = $1 AND job_id = $2"
 
 

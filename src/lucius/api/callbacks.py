@@ -1,0 +1,128 @@
+"""Callbacks from services, and the directives that services take over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+from starlette.responses import Response
+
+from lucius.api.endpoint import Call, answer
+from lucius.api.requests import read_body, read_typed
+from lucius.domain.errors import CallerError, LuciusError
+from lucius.domain.protocol import resolve_policy
+from lucius.domain.routing import LANE_TOPICS
+from lucius.ports.engine import Told
+from lucius.ports.registry import RegistrySnapshot
+from lucius.usecases.complete import AnyBody, Completion, read_batch, read_callback
+
+TOKEN_HEADER = "Lucius-Callback-Token"  # noqa: S105 - the name of a header
+SMALL_BODY_BYTES_MAX = 4_096
+SINGLE_OVERHEAD_BYTES = 65_536
+LOCK_SHARE = 3
+"""A pulled directive is locked for a third of the ack timeout."""
+
+
+async def _callback(call: Call, kind: str) -> Response:
+    settings = call.desk.settings
+    body = await read_body(call.request, settings.artifacts_bytes_max * 2 + SINGLE_OVERHEAD_BYTES)
+    callback = read_callback(kind, body)
+    token = call.request.headers.get(TOKEN_HEADER) or callback.callback_token
+    told = await call.desk.completion.told(callback, token)
+    return answer(_shown(told))
+
+
+ack = partial(_callback, kind="ack")
+heartbeat = partial(_callback, kind="heartbeat")
+result = partial(_callback, kind="result")
+
+
+def _shown(told: Told) -> dict[str, Any]:
+    return {"outcome": told.outcome, "cancel_requested": told.cancel_requested}
+
+
+async def batch(call: Call) -> Response:
+    settings = call.desk.settings
+    body = await read_body(call.request, settings.callbacks_body_bytes_max)
+    callbacks = read_batch(body)
+    if not 1 <= len(callbacks) <= settings.batch_callbacks_max:
+        detail = f"a batch has 1 to {settings.batch_callbacks_max} callbacks, not {len(callbacks)}"
+        raise CallerError.of("ENVELOPE_INVALID", detail, "/callbacks")
+    completion = call.desk.completion
+    begun = [_begin(completion, callback) for callback in callbacks]
+    return answer({"outcomes": [await _outcome(completion, one) for one in begun]})
+
+
+_Begun = tuple[AnyBody, Awaitable[Told | None]] | LuciusError
+
+
+def _begin(completion: Completion, callback: AnyBody | LuciusError) -> _Begun:
+    if isinstance(callback, LuciusError):
+        return callback
+    try:
+        return callback, completion.begin(callback, callback.callback_token)
+    except LuciusError as error:
+        return error
+
+
+async def _outcome(completion: Completion, begun: _Begun) -> dict[str, Any]:
+    try:
+        if isinstance(begun, LuciusError):
+            raise begun
+        callback, answered = begun
+        return _shown(completion.conclude(callback, await answered))
+    except LuciusError as error:
+        return {"code": error.code, "detail": error.detail}
+
+
+class _Pull(Struct, frozen=True, forbid_unknown_fields=True):
+    service: str
+    max: int = 1
+    wait_seconds: float = 0.0
+
+
+async def pull(call: Call) -> Response:
+    settings = call.desk.settings
+    wanted = await read_typed(call.request, SMALL_BODY_BYTES_MAX, _Pull)
+    if not 1 <= wanted.max <= settings.pull_max:
+        raise CallerError.of("ENVELOPE_INVALID", f"max lies between 1 and {settings.pull_max}", "/max")
+    if not 0 <= wanted.wait_seconds <= settings.wait_seconds_max:
+        detail = f"wait_seconds lies between 0 and {settings.wait_seconds_max:g}"
+        raise CallerError.of("ENVELOPE_INVALID", detail, "/wait_seconds")
+    await call.desk.acceptance.declare()
+    lock_seconds = _lock_seconds(call.desk.registry.snapshot(), wanted.service)
+    deliveries = await _receive(call, wanted, lock_seconds)
+    body = b'{"directives":[' + b",".join(delivery.body for delivery in deliveries) + b"]}"
+    return Response(body, 200, None, "application/json")
+
+
+async def _receive(call: Call, wanted: _Pull, lock_seconds: float) -> list[Any]:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    bus = call.desk.bus
+    deliveries = await bus.receive(LANE_TOPICS, wanted.service, wanted.max, lock_seconds, wanted.wait_seconds)
+    if deliveries and loop.time() - began > 1 and await call.request.is_disconnected():
+        # Nobody is there to take them any more: let another worker have them at once.
+        await bus.abandon([delivery.ref for delivery in deliveries])
+        return []
+    return deliveries
+
+
+def _lock_seconds(snapshot: RegistrySnapshot, service: str) -> float:
+    """A third of the shortest ack timeout that a step of this service may have."""
+    steps = [step for protocol in snapshot.protocols.values() for step in protocol.steps if step.service == service]
+    if not steps:
+        known = sorted({step.service for protocol in snapshot.protocols.values() for step in protocol.steps})
+        raise CallerError.of(
+            "ENVELOPE_INVALID", f"no protocol names this service; known are {', '.join(known)}", "/service"
+        )
+    tenants = [None, *(tenant.policy for tenant in snapshot.tenants.values())]
+    shortest = min(
+        resolve_policy(step.policy, tenant, snapshot.settings.policy).ack_timeout_seconds
+        for step in steps
+        for tenant in tenants
+    )
+    return shortest / LOCK_SHARE

@@ -1,0 +1,80 @@
+"""What every operation shares: who calls, what goes wrong, which id it is logged under."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lucius.api.problems import defect, problem
+from lucius.auth import Principal
+from lucius.desk import Desk
+from lucius.domain.errors import CallerError, InfrastructureError, LuciusError
+from lucius.ports.bus import BusUnavailable
+from lucius.ports.ledger import LedgerUnavailable
+
+_encode = msgspec.json.Encoder().encode
+
+CORRELATION_CHARS_MAX = 128
+
+
+class Call:
+    """One request, and who makes it."""
+
+    __slots__ = ("desk", "principal", "request")
+
+    def __init__(self, request: Request, desk: Desk, principal: Principal | None) -> None:
+        self.request = request
+        self.desk = desk
+        self.principal = principal
+
+    @property
+    def caller(self) -> Principal:
+        if self.principal is None:
+            raise CallerError.of("UNAUTHENTICATED", "this call needs a bearer token")
+        return self.principal
+
+
+Handler = Callable[[Call], Awaitable[Response]]
+
+
+def answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(_encode(body), status, headers, "application/json")
+
+
+def endpoint(
+    desk: Desk, handler: Handler, role: str | None, on_all_tenants: bool
+) -> Callable[[Request], Awaitable[Response]]:
+    """A Starlette endpoint for a handler: authenticate, authorize, run, and turn every error into a problem."""
+    authenticator = desk.authenticator
+
+    async def run(request: Request) -> Response:
+        try:
+            principal: Principal | None = None
+            if role is not None:
+                credential = request.headers.get("authorization")
+                principal = authenticator.known(credential) or await authenticator.authenticate(credential)
+                if not principal.may(role):
+                    raise CallerError.of("FORBIDDEN", f"this call needs the role {role}")
+                if on_all_tenants and principal.tenants is not None:
+                    raise CallerError.of("FORBIDDEN", f"this call needs the role {role} on all tenants")
+            return await handler(Call(request, desk, principal))
+        except LuciusError as error:
+            return problem(error, correlation_id(request, desk))
+        except (LedgerUnavailable, BusUnavailable) as error:
+            return problem(InfrastructureError.unavailable(str(error)), correlation_id(request, desk))
+        except Exception as error:
+            return defect(error, correlation_id(request, desk))
+
+    return run
+
+
+def correlation_id(request: Request, desk: Desk) -> str:
+    """The caller's own, where it sent a usable one; else a new one."""
+    own = request.headers.get("x-correlation-id", "")
+    if own and len(own) <= CORRELATION_CHARS_MAX and own.isprintable():
+        return own
+    return desk.clock.lease_id()

@@ -1,0 +1,87 @@
+"""OpenAPI, drawn from the table of operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucius import __version__
+from lucius.api.components import components
+from lucius.api.examples import EXAMPLES
+from lucius.api.operations import OPERATIONS, Operation
+from lucius.domain.errors import STATUS_OF
+
+
+def document() -> dict[str, Any]:
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _describe(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "LUCIUS",
+            "version": __version__,
+            "description": "Commands become jobs, jobs become directives, and nothing that was accepted is lost.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components(),
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _describe(operation: Operation) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "tags": [operation.tag],
+        "responses": _responses(operation),
+        "security": [{"bearer": []}] if operation.role else [],
+    }
+    if operation.role:
+        reach = " on all tenants" if operation.on_all_tenants else ""
+        described["description"] = f"Needs the role `{operation.role}`{reach}."
+    if operation.parameters:
+        described["parameters"] = [
+            {
+                "name": parameter.name,
+                "in": parameter.where,
+                "required": parameter.where == "path",
+                "description": parameter.description,
+                "schema": {"$ref": f"#/components/schemas/{parameter.schema}"},
+            }
+            for parameter in operation.parameters
+        ]
+    if operation.body:
+        content: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{operation.body}"}}
+        if operation.name in EXAMPLES:
+            content["examples"] = {"example": {"value": EXAMPLES[operation.name]}}
+        described["requestBody"] = {
+            "required": operation.body_required,
+            "content": {"application/json": content},
+        }
+    return described
+
+
+def _responses(operation: Operation) -> dict[str, Any]:
+    schema = {"schema": {"$ref": f"#/components/schemas/{operation.answer}"}}
+    content = {operation.media_type: schema}
+    if operation.name == "getEvents":
+        content["text/event-stream"] = {"schema": {"$ref": "#/components/schemas/Text"}}
+    responses: dict[str, Any] = {str(operation.status): {"description": operation.summary, "content": content}}
+    codes = list(operation.errors)
+    if operation.role is not None:
+        codes += ["UNAUTHENTICATED", "FORBIDDEN"]
+    codes += ["UNAVAILABLE", "METHOD_NOT_ALLOWED"]
+    by_status: dict[int, list[str]] = {}
+    for code in dict.fromkeys(codes):
+        by_status.setdefault(STATUS_OF[code], []).append(code)
+    for status, found in sorted(by_status.items()):
+        media_type, name = "application/problem+json", "Problem"
+        if operation.name == "readyz" and status == 503:
+            media_type, name = "application/json", "Readiness"
+        responses[str(status)] = {
+            "description": ", ".join(found),
+            "content": {media_type: {"schema": {"$ref": f"#/components/schemas/{name}"}}},
+        }
+    return responses

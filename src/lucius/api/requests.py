@@ -1,0 +1,124 @@
+"""Reading requests: bodies within their limits, parameters with their faults named."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from lucius.domain.errors import CallerError
+from lucius.domain.strict_json import parse
+from lucius.domain.time import Instant, from_datetime
+from lucius.usecases.complete import body_error
+
+T = TypeVar("T")
+
+
+async def read_body(request: Request, bytes_max: int, may_be_empty: bool = False) -> bytes:
+    """The body, if it is JSON by its type and within the limit; a larger one is not read to its end."""
+    declared = request.headers.get("content-length")
+    if declared is not None and declared.isdigit() and int(declared) > bytes_max:
+        raise _too_large(bytes_max)
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > bytes_max:
+                raise _too_large(bytes_max)
+            chunks.append(chunk)
+    except ClientDisconnect as error:
+        raise CallerError.of("MALFORMED_JSON", "the caller hung up before its body was complete") from error
+    if not size and may_be_empty:
+        return b""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        detail = f"the body must be application/json, not {kind[:80] or 'of no type'}"
+        raise CallerError.of("UNSUPPORTED_MEDIA_TYPE", detail)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _too_large(bytes_max: int) -> CallerError:
+    return CallerError.of("BODY_TOO_LARGE", f"the body is larger than {bytes_max} bytes")
+
+
+async def read_document(request: Request, bytes_max: int, depth_max: int) -> object:
+    return parse(await read_body(request, bytes_max), depth_max)
+
+
+async def read_typed(request: Request, bytes_max: int, type_: type[T], may_be_empty: bool = False) -> T:
+    """A small body of a fixed shape."""
+    body = await read_body(request, bytes_max, may_be_empty)
+    try:
+        return msgspec.json.decode(body or b"{}", type=type_)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise body_error(error) from error
+
+
+class Parameters:
+    """Query parameters; `close` refuses the ones nobody asked for."""
+
+    def __init__(self, request: Request) -> None:
+        self._values = dict(request.query_params)
+        doubled = [name for name in self._values if len(request.query_params.getlist(name)) > 1]
+        if doubled:
+            raise _bad(doubled[0], "is given more than once")
+
+    def text(self, name: str, chars_max: int = 256) -> str | None:
+        value = self._values.pop(name, None)
+        if value is not None and (not value or len(value) > chars_max or "\x00" in value):
+            raise _bad(name, f"must have 1 to {chars_max} characters")
+        return value
+
+    def choice(self, name: str, choices: type[Any]) -> str | None:
+        value = self.text(name)
+        if value is not None and value not in list(choices):
+            raise _bad(name, f"must be one of {', '.join(choices)}")
+        return value
+
+    def number(self, name: str, default: float, low: float, high: float) -> float:
+        value = self.text(name)
+        if value is None:
+            return default
+        try:
+            number = float(value)
+        except ValueError:
+            raise _bad(name, "must be a number") from None
+        if not low <= number <= high:
+            raise _bad(name, f"must lie between {low:g} and {high:g}")
+        return number
+
+    def whole(self, name: str, default: int, low: int, high: int) -> int:
+        value = self.text(name)
+        if value is None:
+            return default
+        if not (value.isascii() and value.isdigit()) or len(value) > 18 or not low <= int(value) <= high:
+            raise _bad(name, f"must be a whole number between {low} and {high}")
+        return int(value)
+
+    def moment(self, name: str) -> Instant | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise _bad(name, "must be a date and time in ISO 8601") from None
+        if moment.tzinfo is None:
+            raise _bad(name, "must name its time zone, such as Z")
+        try:
+            return from_datetime(moment)
+        except (OverflowError, ValueError):
+            raise _bad(name, "is too far away") from None
+
+    def close(self) -> None:
+        if self._values:
+            name = next(iter(self._values))
+            raise _bad(name, "is not a parameter of this call")
+
+
+def _bad(name: str, detail: str) -> CallerError:
+    shown = name[:80]
+    return CallerError.of("ENVELOPE_INVALID", f"query parameter {shown} {detail}", f"?{shown}")

@@ -1,0 +1,104 @@
+"""The authenticator: from an `Authorization` header to a principal."""
+
+from __future__ import annotations
+
+from lucius.auth.jwks import Jwks
+from lucius.auth.jwt import TOKEN_CHARS_MAX, TokenRules, TokenVerifier, unauthenticated
+from lucius.auth.keys import ApiKeys
+from lucius.auth.principal import Principal
+from lucius.settings import Settings, SettingsError
+
+KNOWN_MAX = 4_096
+"""Headers kept with their principals. Only good ones are, so that strangers cannot fill the place."""
+_HEADER_CHARS_MAX = TOKEN_CHARS_MAX + 64
+
+
+class Authenticator:
+    """Raises `SettingsError` if the settings on who may call cannot be used."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._keys = ApiKeys(settings.api_key, settings.api_keys_file)
+        self._tokens = _token_verifier(settings)
+        self._known: dict[str, Principal] = {}
+        self._generation = self._keys.generation
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether anybody can be let in at all."""
+        return self._tokens is not None or not self._keys.is_empty
+
+    @property
+    def problem(self) -> str | None:
+        """Why the key file, as it stands, is not in force; None if it is."""
+        return self._keys.problem
+
+    def known(self, authorization: str | None) -> Principal | None:
+        """The principal of a header with an API key, without waiting for anything. None says only that `authenticate`
+        has to be asked."""
+        if authorization is None or len(authorization) > _HEADER_CHARS_MAX:
+            return None
+        self._keys.refresh()
+        if self._generation != self._keys.generation:
+            self._generation = self._keys.generation
+            self._known.clear()
+        principal = self._known.get(authorization)
+        if principal is not None:
+            return principal
+        credential = _credential(authorization)
+        principal = None if credential is None else self._keys.find(credential)
+        if principal is not None:
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            self._known[authorization] = principal
+        return principal
+
+    async def authenticate(self, authorization: str | None) -> Principal:
+        """Who calls. Raises `CallerError` (UNAUTHENTICATED), or `InfrastructureError` (UNAVAILABLE) while the token
+        issuer's keys cannot be had. Neither repeats the credential."""
+        principal = self.known(authorization)
+        if principal is not None:
+            return principal
+        if not self.is_configured:
+            raise unauthenticated("nobody may call yet: set LUCIUS_API_KEY, LUCIUS_API_KEYS_FILE or LUCIUS_JWT_ISSUER")
+        if not authorization:
+            raise unauthenticated("send an API key or a token as Authorization: Bearer …")
+        if len(authorization) > _HEADER_CHARS_MAX:
+            raise unauthenticated(f"the Authorization header has more than {_HEADER_CHARS_MAX} characters")
+        credential = _credential(authorization)
+        if credential is None:
+            raise unauthenticated(
+                "the Authorization header must be the word Bearer, a space, and an API key or a token"
+            )
+        if credential.count(".") != 2:
+            raise unauthenticated("the API key is not known; ask an operator of LUCIUS for one")
+        if self._tokens is None:
+            raise unauthenticated("the API key is not known, and tokens are not accepted here; send an API key")
+        return await self._tokens.verify(credential)
+
+
+def _credential(authorization: str) -> str | None:
+    scheme, _, credential = authorization.partition(" ")
+    credential = credential.strip(" ")
+    if scheme.lower() != "bearer" or not credential or " " in credential:
+        return None
+    return credential
+
+
+def _token_verifier(settings: Settings) -> TokenVerifier | None:
+    needed = {
+        "LUCIUS_JWT_ISSUER": settings.jwt_issuer,
+        "LUCIUS_JWT_AUDIENCE": settings.jwt_audience,
+        "LUCIUS_JWKS_URL": settings.jwks_url,
+    }
+    if not any(needed.values()):
+        return None
+    missing = [name for name, value in needed.items() if not value]
+    if missing:
+        raise SettingsError(f"tokens are accepted only with all of {', '.join(needed)}; missing: {', '.join(missing)}")
+    rules = TokenRules(
+        issuer=settings.jwt_issuer,
+        audience=settings.jwt_audience,
+        tenants_claim=settings.jwt_tenants_claim,
+        roles_claim=settings.jwt_roles_claim,
+    )
+    return TokenVerifier(rules, Jwks(settings.jwks_url))

@@ -1,0 +1,161 @@
+"""The issuer's public keys: fetched when they are needed, kept for ten minutes, asked for again when they rotate.
+
+A token naming an unknown key makes LUCIUS ask again, but at most every ten seconds, so that made-up tokens cannot turn
+it against the issuer. If the issuer is out of reach, keys that are known go on being used for another hour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+from jwt import PyJWK, PyJWTError
+from msgspec import Struct
+
+from lucius.domain.errors import InfrastructureError
+from lucius.settings import SettingsError
+
+FRESH_SECONDS = 600.0
+STALE_SECONDS_MAX = 3_600.0
+REFETCH_SECONDS = 10.0
+FETCH_SECONDS_MAX = 5.0
+BYTES_MAX = 524_288
+KEYS_MAX = 100
+RSA_BITS_MIN = 2_048
+
+ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
+_ALGORITHMS_OF = {("RSA", None): ("RS256", "PS256"), ("EC", "P-256"): ("ES256",), ("OKP", "Ed25519"): ("EdDSA",)}
+
+log = logging.getLogger("lucius.auth")
+
+
+class PublicKey(Struct, frozen=True):
+    """One key, ready to verify with each algorithm that it may be used for; no other is ever tried with it."""
+
+    kid: str | None
+    by_algorithm: dict[str, PyJWK]
+
+
+class Jwks:
+    def __init__(self, location: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._is_http = location.startswith(("http://", "https://"))
+        if "://" in location and not self._is_http and not location.startswith("file://"):
+            raise SettingsError("LUCIUS_JWKS_URL must be an http or https address, or a file")
+        self._location = location
+        self._monotonic = monotonic
+        self._lock = asyncio.Lock()
+        self._keys: tuple[PublicKey, ...] = ()
+        self._fetched_at: float | None = None
+        self._tried_at: float | None = None
+        self._failure: str | None = None
+
+    async def key(self, kid: str | None) -> PublicKey | None:
+        """The key with this id (without an id: the only key there is), or None if the issuer has no such key. Raises
+        `InfrastructureError` if that cannot be found out."""
+        found = self._kept(kid)
+        if found is not None and (self._age() < FRESH_SECONDS or self._lock.locked()):
+            return found
+        async with self._lock:
+            # Somebody else may have asked while this call waited for its turn.
+            found = self._kept(kid)
+            if found is not None and self._age() < FRESH_SECONDS:
+                return found
+            if self._may_try():
+                await self._fetch()
+                found = self._kept(kid)
+        if found is None and self._failure is not None:
+            raise InfrastructureError.unavailable(
+                "the keys of the token issuer cannot be had at the moment; try again, or check LUCIUS_JWKS_URL"
+            )
+        return found
+
+    def _age(self) -> float:
+        return float("inf") if self._fetched_at is None else self._monotonic() - self._fetched_at
+
+    def _kept(self, kid: str | None) -> PublicKey | None:
+        if self._age() > FRESH_SECONDS + STALE_SECONDS_MAX:
+            return None
+        if kid is None:
+            return self._keys[0] if len(self._keys) == 1 else None
+        return next((key for key in self._keys if key.kid == kid), None)
+
+    def _may_try(self) -> bool:
+        return self._tried_at is None or self._monotonic() - self._tried_at >= REFETCH_SECONDS
+
+    async def _fetch(self) -> None:
+        try:
+            async with asyncio.timeout(FETCH_SECONDS_MAX):
+                content = await (self._download() if self._is_http else asyncio.to_thread(self._read_file))
+            keys = read_jwks(content)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError, ValueError) as error:
+            self._failure = f"{type(error).__name__}: {error}"
+            log.warning("the token issuer's keys could not be fetched: %s", self._failure)
+        else:
+            self._keys = keys
+            self._failure = None
+            self._fetched_at = self._monotonic()
+        self._tried_at = self._monotonic()
+
+    async def _download(self) -> bytes:
+        headers = {"Accept": "application/json"}
+        async with (
+            httpx.AsyncClient(timeout=FETCH_SECONDS_MAX, follow_redirects=False) as client,
+            client.stream("GET", self._location, headers=headers) as response,
+        ):
+            if response.status_code != 200:
+                raise ValueError(f"the answer was {response.status_code}")
+            content = b""
+            async for chunk in response.aiter_bytes(16_384):
+                content += chunk
+                if len(content) > BYTES_MAX:
+                    raise ValueError(f"the answer has more than {BYTES_MAX} bytes")
+            return content
+
+    def _read_file(self) -> bytes:
+        with Path(self._location.removeprefix("file://")).open("rb") as file:
+            content = file.read(BYTES_MAX + 1)
+        if len(content) > BYTES_MAX:
+            raise ValueError(f"the file has more than {BYTES_MAX} bytes")
+        return content
+
+
+def read_jwks(content: bytes) -> tuple[PublicKey, ...]:
+    """The keys of a set that can verify a token; those for other purposes are passed over. Raises `ValueError`."""
+    try:
+        document = msgspec.json.decode(content)
+    except msgspec.DecodeError:
+        raise ValueError("this is not JSON") from None
+    entries = document.get("keys") if isinstance(document, dict) else None
+    usable = map(_read_key, entries[:KEYS_MAX]) if isinstance(entries, list) else ()
+    keys = tuple(key for key in usable if key is not None)
+    if not keys:
+        raise ValueError(
+            f"this is not a JSON Web Key Set with a key that can be used; those for {', '.join(ALGORITHMS)} can"
+        )
+    return keys
+
+
+def _read_key(jwk: Any) -> PublicKey | None:
+    if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig":
+        return None
+    operations = jwk.get("key_ops", ["verify"])
+    if not isinstance(operations, list) or "verify" not in operations:
+        return None
+    kty, kid, algorithm = jwk.get("kty"), jwk.get("kid"), jwk.get("alg")
+    curve = None if kty == "RSA" else jwk.get("crv")
+    if not isinstance(kty, str) or not isinstance(curve, str | None) or not isinstance(kid, str | None):
+        return None
+    usable = [name for name in _ALGORITHMS_OF.get((kty, curve), ()) if algorithm in (None, name)]
+    try:
+        by_algorithm = {name: PyJWK(jwk, name) for name in usable}
+    except (PyJWTError, ValueError, TypeError, KeyError):
+        return None
+    if kty == "RSA" and any(key.key.key_size < RSA_BITS_MIN for key in by_algorithm.values()):
+        return None
+    return PublicKey(kid, by_algorithm) if by_algorithm else None

@@ -1,0 +1,125 @@
+"""Bearer tokens of an OpenID Connect issuer, Entra ID among them, verified against the issuer's published keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jwt
+from msgspec import Struct
+
+from lucius.auth.jwks import ALGORITHMS, Jwks
+from lucius.auth.principal import ROLES, Principal
+from lucius.domain.errors import CallerError
+from lucius.domain.routing import normal_form
+
+LEEWAY_SECONDS = 30
+TOKEN_CHARS_MAX = 16_384
+NAME_CHARS_MAX = 128
+CLAIM_ITEMS_MAX = 1_000
+
+_NAMES = ("sub", "client_id", "azp", "appid")
+_TOKEN_FAULTS = (
+    jwt.PyJWTError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""Whatever a parser trips over in a stranger's token, the token is at fault."""
+
+
+class TokenRules(Struct, frozen=True, kw_only=True):
+    """What a token must say, and which of its claims are read."""
+
+    issuer: str
+    audience: str
+    tenants_claim: str
+    roles_claim: str
+
+
+def unauthenticated(detail: str) -> CallerError:
+    return CallerError.of("UNAUTHENTICATED", detail)  # type: ignore[return-value]
+
+
+class TokenVerifier:
+    def __init__(self, rules: TokenRules, jwks: Jwks) -> None:
+        self._rules = rules
+        self._jwks = jwks
+
+    async def verify(self, token: str) -> Principal:
+        """Who the token speaks for. Raises `CallerError`, or `InfrastructureError` if that cannot be found out."""
+        if len(token) > TOKEN_CHARS_MAX:
+            raise unauthenticated(
+                f"the token has more than {TOKEN_CHARS_MAX} characters; ask for one with fewer claims"
+            )
+        algorithm, kid = _header(token)
+        key = await self._jwks.key(kid)
+        if key is None:
+            raise unauthenticated("the token is signed with a key that its issuer does not publish; get a new token")
+        verifying = key.by_algorithm.get(algorithm)
+        if verifying is None:
+            raise unauthenticated("the token's alg is not one that its key may be used with; get a new token")
+        return _principal(self._claims(token, algorithm, verifying), self._rules)
+
+    def _claims(self, token: str, algorithm: str, key: jwt.PyJWK) -> dict[str, Any]:
+        rules = self._rules
+        try:
+            return jwt.decode(
+                token,
+                key,
+                algorithms=[algorithm],
+                audience=rules.audience,
+                issuer=rules.issuer,
+                leeway=LEEWAY_SECONDS,
+                options={"require": ["exp", "iss", "aud"]},
+            )
+        except jwt.ExpiredSignatureError:
+            raise unauthenticated("the token has expired; get a new one") from None
+        except jwt.ImmatureSignatureError:
+            raise unauthenticated("the token is not valid yet; check the clocks of its issuer and of LUCIUS") from None
+        except jwt.InvalidAudienceError:
+            raise unauthenticated("the token is for another audience; ask for one for this API") from None
+        except jwt.InvalidIssuerError:
+            raise unauthenticated("the token is from an issuer that is not trusted here") from None
+        except jwt.MissingRequiredClaimError as error:
+            raise unauthenticated(f"the token lacks the claim {error.claim}") from None
+        except _TOKEN_FAULTS:
+            raise unauthenticated("the token's signature or form is not valid; get a new one") from None
+
+
+def _header(token: str) -> tuple[str, str | None]:
+    try:
+        header = jwt.get_unverified_header(token)
+    except _TOKEN_FAULTS:
+        raise unauthenticated("the token is not a signed JSON Web Token") from None
+    algorithm, kid = header.get("alg"), header.get("kid")
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+        raise unauthenticated(f"the token's alg is not accepted; {', '.join(ALGORITHMS)} are")
+    if kid is not None and not isinstance(kid, str):
+        raise unauthenticated("the token's kid is not a string")
+    return algorithm, kid
+
+
+def _principal(claims: dict[str, Any], rules: TokenRules) -> Principal:
+    # A tenant id may hold spaces, so a string is one tenant; a role cannot, so a string may hold several.
+    tenants = _strings(claims.get(rules.tenants_claim))
+    roles = [role for text in _strings(claims.get(rules.roles_claim)) for role in text.split()]
+    name = next((claims[claim] for claim in _NAMES if isinstance(claims.get(claim), str) and claims[claim]), "token")
+    printable = "".join(character for character in name if character.isprintable())
+    return Principal(
+        printable[:NAME_CHARS_MAX] or "token",
+        None if "*" in tenants else frozenset(map(normal_form, tenants)),
+        ROLES.intersection(roles),
+    )
+
+
+def _strings(claim: Any) -> list[str]:
+    if isinstance(claim, str):
+        return [claim]
+    if not isinstance(claim, list):
+        return []
+    if len(claim) > CLAIM_ITEMS_MAX:
+        raise unauthenticated(f"a claim of the token lists more than {CLAIM_ITEMS_MAX} things")
+    return [item for item in claim if isinstance(item, str)]

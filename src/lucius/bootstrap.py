@@ -1,0 +1,220 @@
+"""The composition root: from settings to a running application. The only place that knows every adapter.
+
+`open_app` serves every role and every test. Lifetimes hang on one exit stack: what was opened last is closed first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from lucius.auth import Authenticator
+from lucius.buses.memory import MemoryBus
+from lucius.buses.sql import SqlBus
+from lucius.clocks import SystemClock
+from lucius.desk import Desk
+from lucius.domain.callbacks import CallbackKey, TokenSigner
+from lucius.domain.directive import CallbackUrls
+from lucius.domain.envelope import EnvelopeRules
+from lucius.engines.outbox import EngineSettings, OutboxEngine
+from lucius.ledgers.memory import MemoryLedger
+from lucius.ledgers.sql import SqlLedger
+from lucius.ports.bus import Bus
+from lucius.ports.clock import Clock
+from lucius.ports.ledger import Ledger
+from lucius.ports.observer import Observers
+from lucius.registries.files import FileRegistry, Overrides
+from lucius.settings import Settings, SettingsError
+from lucius.sql import schema
+from lucius.sql.database import Database
+from lucius.sql.sqlite import SqliteDatabase
+from lucius.telemetry.log_observer import LogObserver
+from lucius.telemetry.metrics import MetricsObserver
+from lucius.telemetry.traces import Tracing
+from lucius.usecases.accept import Acceptance
+from lucius.usecases.complete import Completion
+from lucius.usecases.operate import Operations
+from lucius.usecases.query import Queries
+from lucius.usecases.submit import limits_for
+from lucius.webhooks import WebhookSender
+
+SQLITE_FILE = "lucius.db"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def is_embedded(settings: Settings) -> bool:
+    """Whether everything is on this machine: one process, nothing shared."""
+    return not settings.ledger.startswith("postgresql")
+
+
+def open_database(settings: Settings) -> Database | None:
+    """The database that the ledger's address names; None for a ledger in memory."""
+    address = settings.ledger
+    if address == "memory":
+        return None
+    if address == "sqlite":
+        return SqliteDatabase(Path(settings.data) / SQLITE_FILE)
+    if address.startswith("sqlite:///"):
+        return SqliteDatabase(Path(address.removeprefix("sqlite:///")))
+    if address.startswith(("postgresql://", "postgres://")):
+        from lucius.sql.postgres import PostgresDatabase
+
+        return PostgresDatabase(address, settings.postgres_pool_max)
+    raise SettingsError(f"LUCIUS_LEDGER={address!r}: it is memory, sqlite, sqlite:///path or postgresql://…")
+
+
+def _open_stores(settings: Settings, database: Database | None, clock: Clock) -> tuple[Ledger, Bus]:
+    bus: Bus
+    if settings.bus == "memory":
+        bus = MemoryBus(clock)
+    elif settings.bus != "sql":
+        raise SettingsError(f"LUCIUS_BUS={settings.bus!r}: it is sql or memory")
+    elif database is None:
+        raise SettingsError("LUCIUS_BUS=sql needs a ledger in SQL; with LUCIUS_LEDGER=memory use LUCIUS_BUS=memory")
+    else:
+        sql_bus = SqlBus(database, clock)
+        return SqlLedger(database, sql_bus), sql_bus
+    return (MemoryLedger() if database is None else SqlLedger(database)), bus
+
+
+@asynccontextmanager
+async def open_app(
+    settings: Settings, *, reconciles: bool = True, upgrades: bool | None = None, clock: Clock | None = None
+) -> AsyncIterator[Desk]:
+    """Everything an application needs, opened and running; closed in reverse, gracefully."""
+    clock = clock or SystemClock()
+    settings = with_secrets(settings)
+    if settings.engine != "outbox":
+        raise SettingsError(f"LUCIUS_ENGINE={settings.engine!r}: this version has the engine outbox")
+    registry = _open_registry(settings)
+    async with AsyncExitStack() as stack:
+        database = open_database(settings)
+        if database is not None:
+            await stack.enter_async_context(database)
+            if upgrades if upgrades is not None else is_embedded(settings):
+                await schema.upgrade(database)
+            else:
+                await schema.verify(database)
+        ledger, bus = _open_stores(settings, database, clock)
+        await stack.enter_async_context(ledger)
+        await stack.enter_async_context(bus)
+        metrics = MetricsObserver(clock)
+        observer = Observers(metrics, LogObserver())
+        tracing = Tracing(settings)
+        stack.callback(tracing.close)
+        signer = TokenSigner(_callback_keys(settings))
+        engine = OutboxEngine(
+            ledger, bus, clock, signer, CallbackUrls.under(settings.public_url), observer,
+            _engine_settings(settings, reconciles), tracing.traceparent,
+        )  # fmt: skip
+        rules = EnvelopeRules(
+            own_callback_urls=(settings.public_url, *settings.own_callback_urls),
+            message_bytes_max=bus.message_bytes_max,
+            artifacts_bytes_max=settings.artifacts_bytes_max,
+        )
+        acceptance = Acceptance(engine, registry, bus, clock, observer, rules, _workspace_root(settings))
+        await acceptance.declare()
+        await stack.enter_async_context(engine)
+        if reconciles:
+            await stack.enter_async_context(WebhookSender(ledger, registry, clock, settings, observer))
+        watcher = asyncio.create_task(registry.watch(settings.registry_reload_seconds), name="registry")
+        stack.callback(watcher.cancel)
+        queries = Queries(ledger, engine)
+        yield Desk(
+            settings=settings,
+            acceptance=acceptance,
+            completion=Completion(engine, signer, clock, observer, settings.artifacts_bytes_max),
+            operations=Operations(
+                engine, queries, ledger, clock,
+                lambda job: limits_for(registry.snapshot(), job.spec.tenant_id, job.spec.routing.resolved_mode),
+            ),
+            queries=queries,
+            engine=engine,
+            ledger=ledger,
+            bus=bus,
+            registry=registry,
+            clock=clock,
+            authenticator=Authenticator(settings),
+            observer=observer,
+            metrics=metrics,
+            tracing=tracing,
+        )  # fmt: skip
+
+
+def _open_registry(settings: Settings) -> FileRegistry:
+    overrides = Overrides(
+        policy=settings.policy,
+        max_inflight=settings.max_inflight,
+        max_inflight_per_tenant=settings.max_inflight_per_tenant,
+        job_deadline_seconds=settings.job_deadline_seconds,
+    )
+    folder = Path(settings.registry) if settings.registry else None
+    return FileRegistry(folder, overrides, file_scheme_allowed=is_embedded(settings))
+
+
+def _engine_settings(settings: Settings, reconciles: bool) -> EngineSettings:
+    shared = {name: getattr(settings, name) for name in EngineSettings.__struct_fields__ if hasattr(settings, name)}
+    return EngineSettings(**shared, reconciles=reconciles)
+
+
+def _workspace_root(settings: Settings) -> str:
+    return settings.workspace_root or (Path(settings.data).resolve() / "workspace").as_uri()
+
+
+# --- Secrets ---------------------------------------------------------------------------------------------------------
+
+
+def with_secrets(settings: Settings) -> Settings:
+    """The settings with what the embedded default makes up for itself: an API key and a callback key.
+
+    Both are kept in the data folder, readable by its owner alone. Where several processes share a ledger they must
+    share these too, so there nothing is made up.
+    """
+    if not is_embedded(settings):
+        if not settings.callback_keys:
+            raise SettingsError(
+                "LUCIUS_CALLBACK_KEYS is not set: processes that share a ledger must share the keys that sign callback"
+                " tokens. Set it to id:secret, the same for all of them"
+            )
+        return settings
+    folder = Path(settings.data)
+    api_key = settings.api_key
+    has_other_ways_in = bool(settings.api_keys_file or settings.jwt_issuer)
+    if not api_key and not has_other_ways_in:
+        if settings.host not in LOOPBACK:
+            raise SettingsError(
+                f"LUCIUS_HOST={settings.host} is not loopback: set LUCIUS_API_KEY, or another way to log in"
+            )
+        api_key = _kept_secret(folder / "api-key", lambda: f"lk_{secrets.token_urlsafe(24)}")
+    keys = settings.callback_keys or (_kept_secret(folder / "callback-key", lambda: f"k1:{secrets.token_hex(32)}"),)
+    return replace(settings, api_key=api_key, callback_keys=keys)
+
+
+def _kept_secret(path: Path, make: Callable[[], str]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        secret = make()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secret + "\n")
+    return secret
+
+
+def _callback_keys(settings: Settings) -> tuple[CallbackKey, ...]:
+    keys = []
+    for pair in settings.callback_keys:
+        name, _, secret = pair.partition(":")
+        if not name.isalnum() or len(secret) < 16:
+            raise SettingsError(
+                "LUCIUS_CALLBACK_KEYS: each is id:secret, the id of letters and digits, the secret of 16 or more"
+            )
+        keys.append(CallbackKey(name, secret.encode()))
+    return tuple(keys)

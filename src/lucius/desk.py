@@ -1,0 +1,37 @@
+"""What the handlers work with: the use cases and the settings of one running application."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from lucius.auth import Authenticator
+from lucius.ports.bus import Bus
+from lucius.ports.clock import Clock
+from lucius.ports.engine import Engine
+from lucius.ports.ledger import Ledger
+from lucius.ports.observer import Observer
+from lucius.ports.registry import Registry
+from lucius.settings import Settings
+from lucius.telemetry.metrics import MetricsObserver
+from lucius.telemetry.traces import Tracing
+from lucius.usecases.accept import Acceptance
+from lucius.usecases.complete import Completion
+from lucius.usecases.operate import Operations
+from lucius.usecases.query import Queries
+
+
+class Desk(Struct, frozen=True, kw_only=True):
+    settings: Settings
+    acceptance: Acceptance
+    completion: Completion
+    operations: Operations
+    queries: Queries
+    engine: Engine
+    ledger: Ledger
+    bus: Bus
+    registry: Registry
+    clock: Clock
+    authenticator: Authenticator
+    observer: Observer
+    metrics: MetricsObserver
+    tracing: Tracing

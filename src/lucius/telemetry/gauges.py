@@ -1,0 +1,68 @@
+"""Gauges of what ledger and bus hold. They are asked right before the metrics are shown, not while turns are taken."""
+
+from __future__ import annotations
+
+from lucius.domain.routing import Mode
+from lucius.domain.time import Instant
+from lucius.ports.bus import Bus
+from lucius.ports.clock import Clock
+from lucius.ports.ledger import Ledger
+from lucius.ports.registry import RegistrySnapshot
+from lucius.telemetry.tallies import Tallies
+
+OUTBOX_ROWS_MAX = 5_000
+"""A longer backlog is shown as this many."""
+TENANTS_MAX = 900
+"""Tenants with in-flight gauges: of those that the registry names, the ones with most in flight."""
+
+
+class Gauges:
+    def __init__(self, tallies: Tallies, clock: Clock) -> None:
+        self._clock = clock
+        gauge = tallies.gauge
+        self._backlog = gauge("lucius_outbox_backlog", "Attempts not yet handed to the bus.")
+        self._backlog_age = gauge("lucius_outbox_oldest_seconds", "Age of the oldest of them.")
+        self._depth = gauge(
+            "lucius_lane_depth", "Directives on the bus, by lane, service and state.", ("lane", "service", "state")
+        )
+        self._lane_age = gauge(
+            "lucius_lane_oldest_seconds", "Age of the oldest directive waiting.", ("lane", "service")
+        )
+        self._inflight = gauge("lucius_inflight", "Jobs in flight, by scope.", ("scope",))
+        self._limit = gauge("lucius_inflight_limit", "How many may be, by scope.", ("scope",))
+
+    def clear(self) -> None:
+        """Forget everything, so that nothing stale is shown for something that cannot be asked."""
+        for gauge in (self._backlog, self._backlog_age, self._depth, self._lane_age, self._inflight, self._limit):
+            gauge.clear()
+
+    async def collect_outbox(self, ledger: Ledger) -> None:
+        rows = await ledger.outbox(OUTBOX_ROWS_MAX)
+        self._backlog.set(len(rows))
+        self._backlog_age.set(self._age(min((row.attempt.created_at for row in rows), default=None)))
+
+    async def collect_lanes(self, bus: Bus) -> None:
+        for depth in await bus.depths():
+            labels = (depth.topic, depth.subscription)
+            self._depth.set(depth.ready, (*labels, "ready"))
+            self._depth.set(depth.locked, (*labels, "locked"))
+            self._depth.set(depth.dead, (*labels, "dead"))
+            self._lane_age.set(self._age(depth.oldest_at), labels)
+
+    async def collect_inflight(self, ledger: Ledger, snapshot: RegistrySnapshot) -> None:
+        counts = await ledger.inflight()
+        settings = snapshot.settings
+        limits: dict[str, int | None] = {"global": settings.max_inflight}
+        for mode in Mode:
+            limits[f"mode:{mode.value}"] = settings.max_inflight_per_mode.get(mode)
+        named = sorted(snapshot.tenants.values(), key=lambda tenant: (-counts.get(f"tenant:{tenant.id}", 0), tenant.id))
+        for tenant in named[:TENANTS_MAX]:
+            own = tenant.max_inflight
+            limits[f"tenant:{tenant.id}"] = settings.max_inflight_per_tenant if own is None else own
+        for scope, maximum in limits.items():
+            self._inflight.set(counts.get(scope, 0), (scope,))
+            if maximum is not None:
+                self._limit.set(maximum, (scope,))
+
+    def _age(self, since: Instant | None) -> float:
+        return 0.0 if since is None else max(0, self._clock.now() - since) / 1000

@@ -1,0 +1,140 @@
+"""The observer that logs: final failures, the circuit and repairs loudly, retries and timeouts quietly, the rest hardly.
+
+It looks at the level first. At INFO a turn in which nothing went wrong costs one look into a table per event.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from lucius.domain.effects import Event, Outcome
+from lucius.domain.errors import InfrastructureError
+from lucius.domain.job import Job
+from lucius.ports.bus import BusUnavailable
+from lucius.ports.ledger import Change, LedgerUnavailable, Repairs
+from lucius.ports.observer import Observer
+from lucius.telemetry.logs import job_fields
+
+REPEAT_SECONDS = 10.0
+KINDS_MAX = 256
+
+DEBUG, INFO, WARNING = logging.DEBUG, logging.INFO, logging.WARNING
+
+_LEVEL_OF: dict[str, int] = {
+    "ACCEPTED": DEBUG,
+    "ATTEMPT_CREATED": DEBUG,
+    "PUBLISHED": DEBUG,
+    "STILL_QUEUED": DEBUG,
+    "JOB_SUCCEEDED": DEBUG,
+    "JOB_FAILED": WARNING,
+}
+"""Every other event is worth an INFO; a callback only where it was not simply applied."""
+_CALLBACKS = frozenset({"ACK", "HEARTBEAT", "RESULT"})
+_EXPECTED = (LedgerUnavailable, BusUnavailable, InfrastructureError, TimeoutError, OSError)
+
+
+class LogObserver(Observer):
+    def __init__(self, log: logging.Logger | None = None, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._log = log or logging.getLogger("lucius.jobs")
+        self._damper = _Damper(monotonic)
+
+    def turn_done(self, inputs: int, seconds: float, changes: Sequence[Change]) -> None:
+        log = self._log
+        if not log.isEnabledFor(WARNING):
+            return
+        least = log.getEffectiveLevel()
+        for change in changes:
+            for event in change.events:
+                kind = event.type
+                level = _callback_level(event) if kind in _CALLBACKS else _LEVEL_OF.get(kind, INFO)
+                if level >= least:
+                    self._event(level, change.after, event)
+        if least <= DEBUG:
+            log.debug("turn of %d inputs and %d changes took %.1f ms", inputs, len(changes), seconds * 1000)
+
+    def _event(self, level: int, job: Job, event: Event) -> None:
+        data = event.data
+        code = data.get("code")
+        parts = [event.type]
+        if "outcome" in data:
+            parts.append(str(data["outcome"]))
+        if code is not None:
+            parts.append(f"{code}: {data.get('message', '')}")
+        if "by" in data:
+            parts.append(f"by {data['by']}")
+        extra = {
+            **job_fields(job),
+            "event": event.type,
+            "code": code,
+            "step_id": event.step_id,
+            "attempt_no": event.attempt_no,
+        }
+        self._log.log(level, "job %s: %s", job.job_id, " ".join(parts), extra=extra)
+
+    def command_refused(self, code: str) -> None:
+        if self._log.isEnabledFor(DEBUG):
+            self._log.debug("command refused: %s", code, extra={"code": code})
+
+    def callback_answered(self, kind: str, outcome: str) -> None:
+        if outcome != "FORGED":
+            return
+        count = self._damper.count(f"forged {kind}")
+        if count:
+            self._log.warning("%d %s with a missing, forged or expired token refused", count, kind)
+
+    def dispatched(self, count: int, lag_seconds: float) -> None:
+        if self._log.isEnabledFor(DEBUG):
+            self._log.debug("%d directives dispatched, the oldest after %.3f s", count, lag_seconds)
+
+    def circuit_changed(self, is_open: bool, reason: str) -> None:
+        self._log.warning("circuit of the bus %s: %s", "opened" if is_open else "closed", reason)
+
+    def swept(self, kind: str, count: int) -> None:
+        if self._log.isEnabledFor(DEBUG):
+            self._log.debug("swept %s: %d", kind, count)
+
+    def repaired(self, repairs: Repairs) -> None:
+        if repairs.slots or repairs.wake_ups or repairs.outbox:
+            self._log.warning(
+                "drift repaired: %d in-flight counts, %d jobs without a timer, %d outbox rows",
+                repairs.slots,
+                repairs.wake_ups,
+                repairs.outbox,
+            )
+
+    def failed(self, what: str, error: BaseException) -> None:
+        kind = type(error).__name__
+        count = self._damper.count(f"{what} {kind}")
+        if count:
+            times = "" if count == 1 else f" ({count} times)"
+            trace = None if isinstance(error, _EXPECTED) else error
+            self._log.warning("%s failed%s: %s: %s", what, times, kind, error, exc_info=trace)
+
+
+def _callback_level(event: Event) -> int:
+    data = event.data
+    if "retry_at" in data or data.get("outcome", Outcome.APPLIED) != Outcome.APPLIED:
+        return INFO
+    return DEBUG
+
+
+class _Damper:
+    """Lets one of a kind through every few seconds, and then says how many there were."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._seen: dict[str, tuple[float, int]] = {}
+
+    def count(self, kind: str) -> int:
+        """How many of this kind to speak of now, this one included; 0 is to keep silent."""
+        now = self._monotonic()
+        spoken_at, held_back = self._seen.get(kind, (None, 0))
+        if spoken_at is not None and now - spoken_at < REPEAT_SECONDS:
+            self._seen[kind] = (spoken_at, held_back + 1)
+            return 0
+        if len(self._seen) >= KINDS_MAX:
+            self._seen.clear()
+        self._seen[kind] = (now, 0)
+        return held_back + 1

@@ -1,0 +1,124 @@
+"""Logs: one line a record on stderr, as JSON or as text, with the ids of what it is about and without credentials."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from lucius.domain.job import Job
+from lucius.domain.time import iso
+from lucius.settings import Settings, SettingsError
+from lucius.telemetry.redaction import Redactor
+
+FIELDS = ("event", "code", "job_id", "step_id", "tenant_id", "attempt_no", "correlation_id", "trace_id")
+"""What a record may carry in `extra`; a line has those that it was given."""
+TEXT_CHARS_MAX = 16_384
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+_TALKATIVE = ("httpx", "httpcore")
+"""These log every address they call, and an address may hold a secret."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+def job_fields(job: Job) -> dict[str, Any]:
+    """What `extra` says about a job."""
+    spec = job.spec
+    fields = {"job_id": spec.job_id, "tenant_id": spec.tenant_id, "correlation_id": spec.correlation_id}
+    if spec.traceparent is not None:
+        fields["trace_id"] = spec.traceparent[3:35]
+    return fields
+
+
+def configure_logs(settings: Settings, secrets: Iterable[str] = ()) -> None:
+    """Send this process's logs to stderr as the settings say. `secrets` never appear in them, whatever logs them.
+    Calling it again replaces what it set up before. Raises `SettingsError`."""
+    level = settings.log_level.upper()
+    if level not in LEVELS:
+        raise SettingsError(f"LUCIUS_LOG_LEVEL={settings.log_level!r}: there are {', '.join(LEVELS)}")
+    if settings.log_format not in ("json", "text"):
+        raise SettingsError(f"LUCIUS_LOG_FORMAT={settings.log_format!r}: there are json and text")
+    own = (settings.api_key, *(key.partition(":")[2] for key in settings.callback_keys))
+    redactor = Redactor((*own, *secrets))
+    handler = LogHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter(redactor) if settings.log_format == "json" else TextFormatter(redactor))
+    root = logging.getLogger()
+    for other in [other for other in root.handlers if isinstance(other, LogHandler)]:
+        root.removeHandler(other)
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    logging.getLogger("lucius").setLevel(level)
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class LogHandler(logging.StreamHandler[Any]):
+    """The one handler that `configure_logs` sets up."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Logging never stops the work: a line that cannot be written is lost, and nothing of it is printed."""
+
+
+class _Formatter(logging.Formatter):
+    def __init__(self, redactor: Redactor) -> None:
+        super().__init__()
+        self._redactor = redactor
+
+    def _clean(self, text: str) -> str:
+        # Cut twice: a credential that the first cut halves lies beyond the second.
+        return self._redactor.redact(text[: 2 * TEXT_CHARS_MAX])[:TEXT_CHARS_MAX]
+
+    def _message(self, record: logging.LogRecord) -> str:
+        return self._clean(record.getMessage())
+
+    def _fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        for name in FIELDS:
+            value = getattr(record, name, None)
+            if value is not None:
+                fields[name] = value if isinstance(value, int | float) else self._clean(str(value))
+        return fields
+
+    def _error(self, record: logging.LogRecord) -> str | None:
+        return self._clean(self.formatException(record.exc_info)) if record.exc_info else None
+
+
+class JsonFormatter(_Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "at": iso(int(record.created * 1000)),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": self._message(record),
+            **self._fields(record),
+        }
+        error = self._error(record)
+        if error is not None:
+            line["error"] = error
+        try:
+            return _encode(line).decode()
+        except (UnicodeEncodeError, UnicodeDecodeError):
+            # A lone surrogate in somebody's text must not cost the line.
+            clean = {
+                name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+                for name, value in line.items()
+            }
+            return _encode(clean).decode()
+
+
+class TextFormatter(_Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        fields = "".join(f" {name}={value}" for name, value in self._fields(record).items())
+        message = self._message(record).replace("\n", "\\n").replace("\r", "\\r")
+        line = f"{iso(int(record.created * 1000))} {record.levelname:<7} {record.name}: {message}{_one_line(fields)}"
+        error = self._error(record)
+        return line if error is None else f"{line}\n{error}"
+
+
+def _one_line(text: str) -> str:
+    """Nobody forges a line of the log by putting a line break into an id."""
+    return text.replace("\n", "\\n").replace("\r", "\\r")

@@ -1,0 +1,118 @@
+"""Metrics: what is counted while turns are taken, and what is asked of ledger and bus right before it is shown.
+
+`docs/reference/metrics.md` describes every one of them, and a test holds it to that. None is labelled by tenant, except
+the in-flight gauges of tenants that the registry names: their number is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Sequence
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
+
+from lucius.domain.errors import STATUS_OF
+from lucius.ports.bus import Bus
+from lucius.ports.clock import Clock
+from lucius.ports.ledger import Change, Ledger, Repairs
+from lucius.ports.observer import Observer
+from lucius.ports.registry import RegistrySnapshot
+from lucius.telemetry.event_counts import EventCounts
+from lucius.telemetry.gauges import Gauges
+from lucius.telemetry.tallies import Tallies
+
+METRICS_CONTENT_TYPE = CONTENT_TYPE_LATEST
+COLLECT_SECONDS_MAX = 5.0
+COLLECT_INTERVAL_SECONDS = 1.0
+"""Anybody may ask for the metrics, so the ledger is asked at most this often however often they are."""
+
+_TURN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+
+class MetricsObserver(Observer):
+    def __init__(self, clock: Clock) -> None:
+        tallies = Tallies()
+        counter, histogram = tallies.counter, tallies.histogram
+        self._events = EventCounts(tallies)
+        self._gauges = Gauges(tallies, clock)
+        self._refused = counter(
+            "lucius_commands_refused", "Commands that were refused, by code.", ("code",), [(c,) for c in STATUS_OF]
+        )
+        self._batches = histogram("lucius_dispatch_batch_size", "Directives in one publish.", _SIZES)
+        self._callbacks = counter("lucius_callbacks", "Callbacks, by kind and answer.", ("kind", "outcome"))
+        self._sweeps = counter(
+            "lucius_sweeper_actions", "What the sweeper did, by kind.", ("kind",), [("deadline",), ("undispatched",)]
+        )
+        self._repairs = counter(
+            "lucius_repairs", "Drift mended, by kind.", ("kind",), [("slots",), ("wake_ups",), ("outbox",)]
+        )
+        self._webhooks = counter(
+            "lucius_webhooks", "Webhook calls, by outcome.", ("outcome",), [("delivered",), ("failed",), ("given_up",)]
+        )
+        self._turn_inputs = histogram("lucius_turn_inputs", "Inputs in one turn.", _SIZES)
+        self._turn_seconds = histogram("lucius_turn_seconds", "How long a turn took.", _TURN_SECONDS)
+        self._failures = counter("lucius_failures", "What went wrong with nobody waiting for it.", ("what",))
+        self._circuit = tallies.gauge("lucius_circuit_open", "1 while the bus is out of reach.")
+        self._circuit.set(0)
+        self._collecting = asyncio.Lock()
+        self._collected_at = float("-inf")
+        self.registry = CollectorRegistry()
+        self.registry.register(tallies)
+        ProcessCollector(namespace="lucius", registry=self.registry)
+
+    def turn_done(self, inputs: int, seconds: float, changes: Sequence[Change]) -> None:
+        self._turn_inputs.observe(inputs)
+        self._turn_seconds.observe(seconds)
+        self._events.count(changes)
+
+    def command_refused(self, code: str) -> None:
+        self._refused.add(1, (code,))
+
+    def callback_answered(self, kind: str, outcome: str) -> None:
+        self._callbacks.add(1, (kind, outcome))
+
+    def dispatched(self, count: int, lag_seconds: float) -> None:
+        self._batches.observe(count)
+
+    def circuit_changed(self, is_open: bool, reason: str) -> None:
+        self._circuit.set(1 if is_open else 0)
+
+    def swept(self, kind: str, count: int) -> None:
+        self._sweeps.add(count, (kind,))
+
+    def repaired(self, repairs: Repairs) -> None:
+        self._repairs.add(repairs.slots, ("slots",))
+        self._repairs.add(repairs.wake_ups, ("wake_ups",))
+        self._repairs.add(repairs.outbox, ("outbox",))
+
+    def webhook_called(self, outcome: str) -> None:
+        self._webhooks.add(1, (outcome,))
+
+    def failed(self, what: str, error: BaseException) -> None:
+        # The first word is the kind; what follows may be an id, and ids are no labels.
+        self._failures.add(1, (what.partition(" ")[0].rstrip(",:") or "unknown",))
+
+    async def collect(self, ledger: Ledger, bus: Bus, snapshot: RegistrySnapshot) -> None:
+        """Bring the gauges up to date. What cannot be had in time is left out of the next `render`, and counted."""
+        async with self._collecting:
+            if time.monotonic() - self._collected_at < COLLECT_INTERVAL_SECONDS:
+                return
+            self._gauges.clear()
+            await asyncio.gather(
+                self._try("outbox", self._gauges.collect_outbox(ledger)),
+                self._try("lanes", self._gauges.collect_lanes(bus)),
+                self._try("inflight", self._gauges.collect_inflight(ledger, snapshot)),
+            )
+            self._collected_at = time.monotonic()
+
+    async def _try(self, part: str, collecting: Awaitable[None]) -> None:
+        try:
+            await asyncio.wait_for(collecting, COLLECT_SECONDS_MAX)
+        except Exception as error:
+            self.failed(f"metrics:{part}", error)
+
+    def render(self) -> bytes:
+        """Everything in Prometheus' text format, of the type `METRICS_CONTENT_TYPE`."""
+        return generate_latest(self.registry)

@@ -1,0 +1,221 @@
+"""Ledger suite, part three: what the engine and people read."""
+
+from __future__ import annotations
+
+from lucius.domain.attempt import DispatchStatus, Verdict
+from lucius.domain.inputs import DeadlinePassed, DispatchDue, PauseAsked, PublishDeferred, PublishFailed
+from lucius.domain.job import Job, JobStatus
+from lucius.domain.time import after
+from lucius.ports.ledger import JobFilter, Ledger
+from lucius.testing.samples import START, ManualClock
+from lucius.testing.scribe import Scribe, ack, heartbeat, published, result
+
+
+class LedgerReading:
+    # --- Timers and outbox -------------------------------------------------------------------------------------------
+
+    async def test_due_answers_the_longest_overdue_first(self, ledger: Ledger, clock: ManualClock) -> None:
+        scribe = Scribe(ledger, clock)
+        waits = {seconds: await scribe.create(not_before=after(START, seconds)) for seconds in (30, 10, 40, 20)}
+        in_order = [waits[seconds].job_id for seconds in (10, 20, 30, 40)]
+        assert await ledger.due(after(START, 9.999), 10) == []
+        assert await ledger.due(after(START, 10), 10) == in_order[:1]
+        assert await ledger.due(after(START, 30), 10) == in_order[:3]
+        assert await ledger.due(after(START, 99), 10) == in_order
+        assert await ledger.due(after(START, 99), 2) == in_order[:2]
+
+    async def test_due_follows_the_timer_as_it_moves(self, ledger: Ledger, clock: ManualClock) -> None:
+        scribe = Scribe(ledger, clock)
+        job = await scribe.create()
+        job = await scribe.tell(job, published(job))
+        assert await ledger.due(after(START, 30), 10) == [job.job_id]
+        job = await scribe.tell(job, ack(job))
+        assert await ledger.due(after(START, 30), 10) == []
+        assert await ledger.due(after(START, 900), 10) == [job.job_id]
+
+    async def test_due_never_names_a_job_that_has_ended(self, ledger: Ledger, clock: ManualClock) -> None:
+        scribe = Scribe(ledger, clock)
+        await scribe.succeed(await scribe.create())
+        await scribe.fail(await scribe.create())
+        await scribe.cancel(await scribe.create())
+        assert await ledger.due(after(START, 10**8), 10) == []
+
+    async def test_undispatched_names_unsent_attempts_that_nobody_claims(
+        self, ledger: Ledger, clock: ManualClock
+    ) -> None:
+        scribe = Scribe(ledger, clock)
+        clock.claim_seconds = 0.0
+        free = await scribe.create()
+        clock.claim_seconds = 30.0
+        claimed, sent = await scribe.create(), await scribe.create()
+        await scribe.tell(sent, published(sent))
+        assert await ledger.undispatched(START, 10) == [free.job_id]
+        assert set(await ledger.undispatched(START, 10, ignore_claims=True)) == {free.job_id, claimed.job_id}
+        assert await ledger.undispatched(after(START, 29.999), 10) == [free.job_id]
+        assert set(await ledger.undispatched(after(START, 30), 10)) == {free.job_id, claimed.job_id}
+        assert len(await ledger.undispatched(after(START, 30), 1)) == 1
+
+    async def test_undispatched_follows_the_claim(self, ledger: Ledger, clock: ManualClock) -> None:
+        scribe = Scribe(ledger, clock)
+        job = await scribe.create()
+        job = await scribe.tell(job, PublishDeferred("ocr", 1))
+        assert await ledger.undispatched(clock.now(), 10) == [job.job_id]
+        job = await scribe.tell(job, DispatchDue())
+        assert await ledger.undispatched(clock.now(), 10) == []
+        job = await scribe.tell(job, published(job))
+        assert await ledger.undispatched(after(START, 10**6), 10, ignore_claims=True) == []
+
+    async def test_undispatched_passes_over_what_can_no_longer_be_sent(
+        self, ledger: Ledger, clock: ManualClock
+    ) -> None:
+        scribe = Scribe(ledger, clock)
+        refused, cancelled, waiting = [await scribe.create() for _ in range(3)]
+        await scribe.tell(refused, PublishFailed("ocr", 1, "too large"))
+        await scribe.cancel(cancelled)
+        assert await ledger.undispatched(after(START, 10**6), 10, ignore_claims=True) == [waiting.job_id]
+
+    async def test_outbox_lists_unsent_attempts_oldest_first(self, ledger: Ledger, clock: ManualClock) -> None:
+        scribe = Scribe(ledger, clock)
+        assert await ledger.outbox(10) == []
+        jobs = []
+        for _ in range(4):
+            jobs.append(await scribe.create())
+            clock.advance(1)
+        await scribe.tell(jobs[1], published(jobs[1]))
+        rows = await ledger.outbox(10)
+        assert [row.job_id for row in rows] == [jobs[place].job_id for place in (0, 2, 3)]
+        first, spec = rows[0], jobs[0].spec
+        assert (first.step_id, first.tenant_id, first.lane) == ("ocr", spec.tenant_id, spec.routing.lane)
+        assert first.attempt == jobs[0].current_step.attempt
+        assert first.attempt.dispatch is DispatchStatus.PENDING
+        assert await ledger.outbox(2) == rows[:2]
+
+    async def test_outbox_stays_oldest_first_when_a_row_is_claimed_again(
+        self, ledger: Ledger, clock: ManualClock
+    ) -> None:
+        scribe = Scribe(ledger, clock)
+        old = await scribe.create()
+        clock.advance(20)
+        young = await scribe.create()
+        clock.advance(20)
+        await scribe.tell(old, DispatchDue())
+        assert [row.job_id for row in await ledger.outbox(10)] == [old.job_id, young.job_id]
+
+    # --- Lists -------------------------------------------------------------------------------------------------------
+
+    async def _shelf(self, ledger: Ledger, clock: ManualClock) -> list[Job]:
+        """Jobs of two tenants in several states, a second apart, oldest first."""
+        scribe = Scribe(ledger, clock)
+        jobs = []
+        for place in range(9):
+            tenant = ("acme", "globex", "initech")[place % 3]
+            job = await scribe.create(tenant_id=tenant, request_type="OCR" if place < 5 else "SIS", steps=["ocr"])
+            if place in (1, 4):
+                job = await scribe.succeed(job)
+            elif place in (2, 3):
+                job = await scribe.fail(job)
+            elif place == 6:
+                job = await scribe.tell(job, PauseAsked("operator"))
+            jobs.append(job)
+            clock.advance(1)
+        return jobs
+
+    async def test_jobs_lists_whole_aggregates_newest_first(self, ledger: Ledger, clock: ManualClock) -> None:
+        jobs = await self._shelf(ledger, clock)
+        assert await ledger.jobs(JobFilter(), 100, None) == jobs[::-1]
+
+    async def test_jobs_pages_by_the_last_id_seen(self, ledger: Ledger, clock: ManualClock) -> None:
+        jobs = await self._shelf(ledger, clock)
+        seen: list[Job] = []
+        before = None
+        while page := await ledger.jobs(JobFilter(), 4, before):
+            assert len(page) <= 4
+            seen += page
+            before = page[-1].job_id
+        assert seen == jobs[::-1]
+
+    async def test_jobs_pages_are_not_moved_by_jobs_that_arrive(self, ledger: Ledger, clock: ManualClock) -> None:
+        jobs = await self._shelf(ledger, clock)
+        page = await ledger.jobs(JobFilter(), 4, None)
+        await Scribe(ledger, clock).create()
+        assert await ledger.jobs(JobFilter(), 4, page[-1].job_id) == jobs[::-1][4:8]
+
+    async def test_jobs_filters(self, ledger: Ledger, clock: ManualClock) -> None:
+        jobs = await self._shelf(ledger, clock)
+
+        async def places(limit: int = 100, before: str | None = None, **wanted: object) -> list[int]:
+            found = await ledger.jobs(JobFilter(**wanted), limit, before)  # type: ignore[arg-type]
+            return [jobs.index(job) for job in found]
+
+        assert await places(tenants=("acme",)) == [6, 3, 0]
+        assert await places(tenants=("acme", "globex")) == [7, 6, 4, 3, 1, 0]
+        assert await places(tenants=()) == []
+        assert await places(tenants=("nobody",)) == []
+        assert await places(status="SUCCEEDED") == [4, 1]
+        assert await places(status="FAILED_FINAL") == [3, 2]
+        assert await places(status="PAUSED") == [6]
+        assert await places(status="DISPATCHING") == [8, 7, 5, 0]
+        assert await places(request_type="SIS") == [8, 7, 6, 5]
+        assert await places(created_from=after(START, 3)) == [8, 7, 6, 5, 4, 3]
+        assert await places(created_to=after(START, 3)) == [2, 1, 0]
+        assert await places(created_from=after(START, 2), created_to=after(START, 5)) == [4, 3, 2]
+        assert await places(dead_letter=True) == [3, 2]
+        assert await places(tenants=("initech",), dead_letter=True) == [2]
+        assert await places(tenants=("globex",), status="SUCCEEDED", request_type="OCR") == [4, 1]
+        assert await places(tenants=("globex",), status="SUCCEEDED", before=jobs[4].job_id) == [1]
+        assert await places(limit=2, tenants=("acme",), before=jobs[6].job_id) == [3, 0]
+
+    async def test_jobs_filter_by_status_follows_the_job(self, ledger: Ledger, clock: ManualClock) -> None:
+        scribe = Scribe(ledger, clock)
+        job = await scribe.create()
+        for status in JobStatus:
+            found = await ledger.jobs(JobFilter(status=status.value), 10, None)
+            assert found == ([job] if status is JobStatus.DISPATCHING else [])
+        job = await scribe.cancel(job)
+        assert await ledger.jobs(JobFilter(status="DISPATCHING"), 10, None) == []
+        assert await ledger.jobs(JobFilter(status="CANCELLED"), 10, None) == [job]
+
+    # --- Attempts and events -----------------------------------------------------------------------------------------
+
+    async def test_attempts_keeps_every_attempt_oldest_first(self, ledger: Ledger, clock: ManualClock) -> None:
+        scribe = Scribe(ledger, clock)
+        job = await scribe.create()
+        tries = []
+        for _ in range(2):
+            job = await scribe.tell(job, published(job), ack(job), result(job, Verdict.FAILED))
+            tries.append(job.current_step.attempt)
+            clock.advance(600)
+            job = await scribe.tell(job, DeadlinePassed())
+        tries.append(job.current_step.attempt)
+        assert await ledger.attempts(job.job_id) == {"ocr": tries}
+        job = await scribe.tell(job, result(job))
+        tries[-1] = job.steps[0].attempt
+        assert await ledger.attempts(job.job_id) == {"ocr": tries, "embedding": [job.current_step.attempt]}
+        assert [attempt.attempt_no for attempt in (await ledger.attempts(job.job_id))["ocr"]] == [1, 2, 3]
+
+    async def test_attempts_of_an_unknown_job_are_none(self, ledger: Ledger, clock: ManualClock) -> None:
+        assert await ledger.attempts(clock.job_id()) == {}
+
+    async def test_events_come_in_order_and_page_by_number(self, ledger: Ledger, clock: ManualClock) -> None:
+        scribe = Scribe(ledger, clock)
+        other = await scribe.create()
+        change = scribe.creation()
+        written = list(change.events)
+        job = await scribe.write(change)
+        for facts in ([published(job)], [ack(job), heartbeat(job, 0.5)], [result(job)]):
+            clock.advance(1)
+            change = scribe.change(job, *facts)
+            written += change.events
+            job = await scribe.write(change)
+        events = await ledger.events(job.job_id, 0, 100)
+        assert events == written
+        assert [event.seq for event in events] == list(range(1, job.event_seq + 1))
+        assert await ledger.events(job.job_id, 2, 3) == written[2:5]
+        assert await ledger.events(job.job_id, job.event_seq, 10) == []
+        assert [event.seq for event in await ledger.events(other.job_id, 0, 100)] == [1, 2]
+
+    async def test_events_of_an_unknown_job_are_none(self, ledger: Ledger, clock: ManualClock) -> None:
+        assert await ledger.events(clock.job_id(), 0, 10) == []
+
+    async def test_health_answers(self, ledger: Ledger) -> None:
+        assert await ledger.health()

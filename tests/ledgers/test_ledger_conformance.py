@@ -1,0 +1,103 @@
+"""Every ledger passes the ledger suite."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from lucius.buses.sql import SqlBus
+from lucius.domain.attempt import DispatchStatus
+from lucius.ledgers.memory import MemoryLedger
+from lucius.ledgers.sql import SqlLedger
+from lucius.ports.ledger import Ledger
+from lucius.sql.database import Database, Run, Script
+from lucius.sql.postgres import PostgresDatabase
+from lucius.sql.sqlite import SqliteDatabase
+from lucius.testing.ledger_suite import EnlistingSuite, LedgerSuite
+from lucius.testing.samples import ManualClock
+
+
+class TestMemoryLedger(LedgerSuite):
+    @pytest.fixture
+    async def ledger(self) -> AsyncIterator[MemoryLedger]:
+        async with MemoryLedger() as ledger:
+            yield ledger
+
+    async def break_count(self, ledger: Ledger, scope: str, jobs: int) -> None:
+        assert isinstance(ledger, MemoryLedger)
+        ledger._slots[scope] = jobs
+
+    async def lose_timer(self, ledger: Ledger, job_id: str) -> None:
+        assert isinstance(ledger, MemoryLedger)
+        ledger._jobs[job_id] = replace(ledger._jobs[job_id], wake_at=None)
+
+    async def set_outbox(self, ledger: Ledger, job_id: str, step_index: int, attempt_no: int, status: str) -> None:
+        assert isinstance(ledger, MemoryLedger)
+        job, attempts = ledger._jobs[job_id], ledger._attempts[job_id]
+        attempt = replace(attempts[step_index, attempt_no], dispatch=DispatchStatus(status))
+        attempts[step_index, attempt_no] = attempt
+        steps = list(job.steps)
+        steps[step_index] = replace(steps[step_index], attempt=attempt)
+        ledger._jobs[job_id] = replace(job, steps=tuple(steps))
+
+
+class SqlLedgerSuite(LedgerSuite):
+    async def break_count(self, ledger: Ledger, scope: str, jobs: int) -> None:
+        sql = "INSERT INTO inflight (scope, jobs) VALUES ($1, $2) ON CONFLICT (scope) DO UPDATE SET jobs = excluded.jobs"
+        await _run(ledger, sql, scope, jobs)
+
+    async def lose_timer(self, ledger: Ledger, job_id: str) -> None:
+        await _run(ledger, "UPDATE jobs SET wake_at = NULL WHERE job_id = $1", job_id)
+
+    async def set_outbox(self, ledger: Ledger, job_id: str, step_index: int, attempt_no: int, status: str) -> None:
+        sql = "UPDATE attempts SET outbox_status = $4 WHERE job_id = $1 AND step_index = $2 AND attempt_no = $3"
+        await _run(ledger, sql, job_id, step_index, attempt_no, status)
+
+
+async def _run(ledger: Ledger, sql: str, *args: Any) -> None:
+    def script() -> Script[None]:
+        yield Run(sql, [args])
+
+    assert isinstance(ledger, SqlLedger)
+    await ledger._database.write(script)
+
+
+class TestSqliteLedger(SqlLedgerSuite):
+    @pytest.fixture
+    async def ledger(self, sqlite_database: SqliteDatabase) -> AsyncIterator[SqlLedger]:
+        async with SqlLedger(sqlite_database) as ledger:
+            yield ledger
+
+
+class TestPostgresLedger(SqlLedgerSuite):
+    @pytest.fixture
+    async def ledger(self, postgres_database: PostgresDatabase) -> AsyncIterator[SqlLedger]:
+        async with SqlLedger(postgres_database) as ledger:
+            yield ledger
+
+
+class SqlEnlistingSuite(EnlistingSuite):
+    @pytest.fixture
+    async def bus(self, database: Database, clock: ManualClock) -> AsyncIterator[SqlBus]:
+        async with SqlBus(database, clock) as bus:
+            yield bus
+
+    @pytest.fixture
+    async def ledger(self, database: Database, bus: SqlBus) -> AsyncIterator[SqlLedger]:
+        async with SqlLedger(database, bus) as ledger:
+            yield ledger
+
+
+class TestSqliteEnlisting(SqlEnlistingSuite):
+    @pytest.fixture
+    def database(self, sqlite_database: SqliteDatabase) -> SqliteDatabase:
+        return sqlite_database
+
+
+class TestPostgresEnlisting(SqlEnlistingSuite):
+    @pytest.fixture
+    def database(self, postgres_database: PostgresDatabase) -> PostgresDatabase:
+        return postgres_database
