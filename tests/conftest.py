@@ -72,7 +72,6 @@ def postgres_server() -> Iterator[str]:
         # Durability is not under test here, and a database is made ten times faster without it.
         for setting in ("fsync", "full_page_writes"):
             server.psql(f"ALTER SYSTEM SET {setting} = off;")
-        server.psql("ALTER SYSTEM SET max_connections = 300;")
         server.psql("SELECT pg_reload_conf();")
         yield server.get_uri()
     finally:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from lucius.auth import Authenticator
 from lucius.buses.memory import MemoryBus
-from lucius.buses.sql import SqlBus
+from lucius.buses.sql import JournaledBus, SqlBus
 from lucius.clocks import SystemClock
 from lucius.desk import Desk
 from lucius.domain.callbacks import CallbackKey, TokenSigner
@@ -36,7 +36,7 @@ from lucius.sql.database import Database
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.telemetry.log_observer import LogObserver
 from lucius.telemetry.metrics import MetricsObserver
-from lucius.telemetry.traces import Tracing
+from lucius.telemetry.traces import open_traces
 from lucius.usecases.accept import Acceptance
 from lucius.usecases.complete import Completion
 from lucius.usecases.operate import Operations
@@ -78,7 +78,7 @@ def _open_stores(settings: Settings, database: Database | None, clock: Clock) ->
     elif database is None:
         raise SettingsError("LUCIUS_BUS=sql needs a ledger in SQL; with LUCIUS_LEDGER=memory use LUCIUS_BUS=memory")
     else:
-        sql_bus = SqlBus(database, clock)
+        sql_bus = SqlBus(database, clock) if database.is_shared else JournaledBus(database, clock)
         return SqlLedger(database, sql_bus), sql_bus
     return (MemoryLedger() if database is None else SqlLedger(database)), bus
 
@@ -106,12 +106,11 @@ async def open_app(
         await stack.enter_async_context(bus)
         metrics = MetricsObserver(clock)
         observer = Observers(metrics, LogObserver())
-        tracing = Tracing(settings)
-        stack.callback(tracing.close)
+        traces = await stack.enter_async_context(open_traces(settings))
         signer = TokenSigner(_callback_keys(settings))
         engine = OutboxEngine(
             ledger, bus, clock, signer, CallbackUrls.under(settings.public_url), observer,
-            _engine_settings(settings, reconciles), tracing.traceparent,
+            _engine_settings(settings, reconciles), traces.trace,
         )  # fmt: skip
         rules = EnvelopeRules(
             own_callback_urls=(settings.public_url, *settings.own_callback_urls),
@@ -143,7 +142,8 @@ async def open_app(
             authenticator=Authenticator(settings),
             observer=observer,
             metrics=metrics,
-            tracing=tracing,
+            traces=traces,
+            stopping=asyncio.Event(),
         )  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from msgspec import Struct
 
 from lucius.auth import Authenticator
@@ -13,7 +15,7 @@ from lucius.ports.observer import Observer
 from lucius.ports.registry import Registry
 from lucius.settings import Settings
 from lucius.telemetry.metrics import MetricsObserver
-from lucius.telemetry.traces import Tracing
+from lucius.telemetry.traces import Traces
 from lucius.usecases.accept import Acceptance
 from lucius.usecases.complete import Completion
 from lucius.usecases.operate import Operations
@@ -34,4 +36,6 @@ class Desk(Struct, frozen=True, kw_only=True):
     authenticator: Authenticator
     observer: Observer
     metrics: MetricsObserver
-    tracing: Tracing
+    traces: Traces
+    stopping: asyncio.Event
+    """Set when the process is about to stop: whoever waits for something answers now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 import sys
@@ -16,7 +17,7 @@ import uvicorn
 import uvloop
 from msgspec.structs import replace
 
-from lucius.api.app import create_app
+from lucius.api.app import create_front
 from lucius.bootstrap import is_embedded, open_app, open_database
 from lucius.clocks import SystemClock
 from lucius.desk import Desk
@@ -90,6 +91,7 @@ def prune(settings: Settings, older_than_seconds: float) -> int:
 
 def _run(work: Coroutine[Any, Any, T], settings: Settings) -> T:
     configure_logs(settings)
+    _spare_the_collector()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(work)
@@ -97,6 +99,17 @@ def _run(work: Coroutine[Any, Any, T], settings: Settings) -> T:
         raise InfrastructureError.unavailable(str(error)) from error
     except RegistryError as error:
         raise SettingsError(f"the registry cannot be used:\n{error}") from error
+
+
+def _spare_the_collector() -> None:
+    """What is loaded now stays: the cyclic collector need not look through it again and again.
+
+    Jobs, events and messages hold no cycles, so collecting seldom costs little memory; at the default thresholds it
+    took a tenth of the server's time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @asynccontextmanager
@@ -124,6 +137,7 @@ async def _up(settings: Settings, services: bool, sample: Sample | None) -> None
                 helpers.append(asyncio.create_task(_sample(sample, desk.settings, url)))
         await server.until_stopped()
         stop.set()
+        desk.stopping.set()
         if helpers:
             await asyncio.wait(helpers, timeout=STOP_SECONDS)
         for helper in helpers:
@@ -145,6 +159,7 @@ async def _api(settings: Settings) -> None:
     async with open_app(settings, reconciles=False) as desk, _served(desk, listener) as server:
         print(f"LUCIUS API at {desk.settings.public_url}", file=sys.stderr, flush=True)
         await server.until_stopped()
+        desk.stopping.set()
 
 
 async def _reconcile(settings: Settings) -> None:
@@ -182,13 +197,14 @@ class _Server(uvicorn.Server):
 @asynccontextmanager
 async def _served(desk: Desk, listener: socket.socket) -> AsyncIterator[_Server]:
     config = uvicorn.Config(
-        create_app(desk),
+        create_front(desk),
         http="httptools",
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         date_header=False,
         limit_concurrency=desk.settings.connections_max,
         timeout_keep_alive=75,

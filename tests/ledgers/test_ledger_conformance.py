@@ -46,8 +46,8 @@ class TestMemoryLedger(LedgerSuite):
 
 class SqlLedgerSuite(LedgerSuite):
     async def break_count(self, ledger: Ledger, scope: str, jobs: int) -> None:
-        sql = "INSERT INTO inflight (scope, jobs) VALUES ($1, $2) ON CONFLICT (scope) DO UPDATE SET jobs = excluded.jobs"
-        await _run(ledger, sql, scope, jobs)
+        insert = "INSERT INTO inflight (scope, jobs) VALUES ($1, $2)"
+        await _run(ledger, f"{insert} ON CONFLICT (scope) DO UPDATE SET jobs = excluded.jobs", scope, jobs)
 
     async def lose_timer(self, ledger: Ledger, job_id: str) -> None:
         await _run(ledger, "UPDATE jobs SET wake_at = NULL WHERE job_id = $1", job_id)

@@ -14,6 +14,7 @@ from lucius.domain.routing import LANE_COUNT, lane_topic
 from lucius.domain.time import iso
 from lucius.ports.bus import BusUnavailable
 from lucius.ports.ledger import JobFilter, LedgerUnavailable
+from lucius.telemetry import METRICS_CONTENT_TYPE
 from lucius.usecases.query import show_attempt, show_job
 
 LIST_MAX = 100
@@ -152,4 +153,4 @@ async def readyz(call: Call) -> Response:
 async def metrics(call: Call) -> Response:
     desk = call.desk
     await desk.metrics.collect(desk.ledger, desk.bus, desk.registry.snapshot())
-    return Response(desk.metrics.render(), 200, None, "text/plain; version=0.0.4; charset=utf-8")
+    return Response(desk.metrics.render(), 200, None, METRICS_CONTENT_TYPE)

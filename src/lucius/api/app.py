@@ -6,11 +6,14 @@ the OpenAPI document is drawn from the same table that the routes come from.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from lucius import __version__
 from lucius.api.endpoint import correlation_id, endpoint
@@ -19,6 +22,38 @@ from lucius.api.operations import OPERATIONS
 from lucius.api.problems import NO_ROUTE, defect, problem
 from lucius.desk import Desk
 from lucius.domain.errors import CallerError
+
+
+class Front:
+    """Answers the calls whose address is fixed by one look into a table, and leaves the rest to the framework.
+
+    Commands and callbacks are most of all traffic, and the way through the framework's layers costs as much as the
+    command itself.
+    """
+
+    def __init__(self, app: FastAPI, direct: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]]) -> None:
+        self.app = app
+        self._direct = direct
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            run = self._direct.get((scope["method"], scope["path"]))
+            if run is not None:
+                response = await run(Request(scope, receive, send))
+                await response(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
+def create_front(desk: Desk) -> Front:
+    """The application behind its front: what a server serves."""
+    app = create_app(desk)
+    direct = {
+        (operation.method, operation.path): endpoint(desk, operation.handler, operation.role, operation.on_all_tenants)
+        for operation in OPERATIONS
+        if "{" not in operation.path
+    }
+    return Front(app, direct)
 
 
 def create_app(desk: Desk) -> FastAPI:

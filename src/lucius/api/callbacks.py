@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 from starlette.responses import Response
 
-from lucius.api.endpoint import Call, answer
+from lucius.api.endpoint import Answer, Call, answer
 from lucius.api.requests import read_body, read_typed
 from lucius.domain.errors import CallerError, LuciusError
 from lucius.domain.protocol import resolve_policy
@@ -22,6 +22,7 @@ from lucius.usecases.complete import AnyBody, Completion, read_batch, read_callb
 TOKEN_HEADER = "Lucius-Callback-Token"  # noqa: S105 - the name of a header
 SMALL_BODY_BYTES_MAX = 4_096
 SINGLE_OVERHEAD_BYTES = 65_536
+WAIT_SLICE_SECONDS = 1.0
 LOCK_SHARE = 3
 """A pulled directive is locked for a third of the ack timeout."""
 
@@ -96,19 +97,18 @@ async def pull(call: Call) -> Response:
     lock_seconds = _lock_seconds(call.desk.registry.snapshot(), wanted.service)
     deliveries = await _receive(call, wanted, lock_seconds)
     body = b'{"directives":[' + b",".join(delivery.body for delivery in deliveries) + b"]}"
-    return Response(body, 200, None, "application/json")
+    return Answer(body)
 
 
 async def _receive(call: Call, wanted: _Pull, lock_seconds: float) -> list[Any]:
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    bus = call.desk.bus
-    deliveries = await bus.receive(LANE_TOPICS, wanted.service, wanted.max, lock_seconds, wanted.wait_seconds)
-    if deliveries and loop.time() - began > 1 and await call.request.is_disconnected():
-        # Nobody is there to take them any more: let another worker have them at once.
-        await bus.abandon([delivery.ref for delivery in deliveries])
-        return []
-    return deliveries
+    """Wait a second at a time, and look in between whether anybody is still there to take what comes."""
+    loop, desk = asyncio.get_running_loop(), call.desk
+    deadline = loop.time() + wanted.wait_seconds
+    while True:
+        left = max(0.0, min(deadline - loop.time(), WAIT_SLICE_SECONDS))
+        taken = await desk.bus.receive(LANE_TOPICS, wanted.service, wanted.max, lock_seconds, left)
+        if taken or loop.time() >= deadline or desk.stopping.is_set() or await call.request.is_disconnected():
+            return taken
 
 
 def _lock_seconds(snapshot: RegistrySnapshot, service: str) -> float:

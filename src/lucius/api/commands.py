@@ -10,6 +10,7 @@ from lucius.api.endpoint import Call, answer
 from lucius.api.problems import describe
 from lucius.api.requests import read_document
 from lucius.domain.errors import CallerError, LuciusError
+from lucius.domain.fields import is_traceparent
 from lucius.usecases.accept import Taken
 
 BATCH_BYTES_MAX = 8_388_608
@@ -18,12 +19,28 @@ BATCH_BYTES_MAX = 8_388_608
 async def submit(call: Call) -> Response:
     settings = call.desk.settings
     document = await read_document(call.request, settings.body_bytes_max, settings.body_depth_max)
-    with call.desk.tracing.submitting(document):
+    if isinstance(document, dict) and (call.desk.traces.enabled or "traceparent" in call.request.headers):
+        taken = await _submit_traced(call, document)
+    else:
         taken = await call.desk.acceptance.submit(document, call.caller.sees)
     headers = {"Location": f"/v1/jobs/{taken.job_id}"}
     if taken.replayed:
         headers["Idempotency-Replayed"] = "true"
     return answer({"jobId": taken.job_id, "status": taken.status, "replayed": taken.replayed}, 202, headers)
+
+
+async def _submit_traced(call: Call, document: dict[str, Any]) -> Taken:
+    """Join the caller's trace: the envelope's own, or the one that its request came with."""
+    header = call.request.headers.get("traceparent")
+    if "traceparent" not in document and header is not None and is_traceparent(header):
+        document["traceparent"] = header
+    parent = document.get("traceparent")
+    with call.desk.traces.span("command.submit", parent if isinstance(parent, str) else None) as span:
+        if span.traceparent is not None and (parent is None or is_traceparent(parent)):
+            document["traceparent"] = span.traceparent
+        taken = await call.desk.acceptance.submit(document, call.caller.sees)
+        span.set("job_id", taken.job_id)
+        return taken
 
 
 async def validate(call: Call) -> Response:
@@ -49,8 +66,8 @@ async def validate(call: Call) -> Response:
 async def batch(call: Call) -> Response:
     settings = call.desk.settings
     document = await read_document(call.request, BATCH_BYTES_MAX, settings.body_depth_max + 2)
-    commands = document.get("commands") if isinstance(document, dict) else None
-    if not isinstance(commands, list) or set(document) != {"commands"}:  # type: ignore[arg-type]
+    commands = document.get("commands") if isinstance(document, dict) and len(document) == 1 else None
+    if not isinstance(commands, list):
         raise CallerError.of("ENVELOPE_INVALID", 'the body must be {"commands": […]}')
     if not 1 <= len(commands) <= settings.batch_commands_max:
         detail = f"a batch has 1 to {settings.batch_commands_max} commands, not {len(commands)}"

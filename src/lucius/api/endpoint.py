@@ -41,8 +41,20 @@ class Call:
 Handler = Callable[[Call], Awaitable[Response]]
 
 
+class Answer(Response):
+    """A JSON response whose headers are laid down as they are sent; the general way takes several times as long."""
+
+    def __init__(self, body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        self.body = body
+        self.status_code = status
+        self.background = None
+        self.raw_headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        if headers:
+            self.raw_headers += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+
+
 def answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(_encode(body), status, headers, "application/json")
+    return Answer(_encode(body), status, headers)
 
 
 def endpoint(
@@ -55,7 +67,7 @@ def endpoint(
         try:
             principal: Principal | None = None
             if role is not None:
-                credential = request.headers.get("authorization")
+                credential = _credential(request)
                 principal = authenticator.known(credential) or await authenticator.authenticate(credential)
                 if not principal.may(role):
                     raise CallerError.of("FORBIDDEN", f"this call needs the role {role}")
@@ -70,6 +82,14 @@ def endpoint(
             return defect(error, correlation_id(request, desk))
 
     return run
+
+
+def _credential(request: Request) -> str | None:
+    for name, value in request.scope["headers"]:
+        if name == b"authorization":
+            text: str = value.decode("latin-1")
+            return text
+    return None
 
 
 def correlation_id(request: Request, desk: Desk) -> str:

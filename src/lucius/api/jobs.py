@@ -67,7 +67,8 @@ async def get_job(call: Call) -> Response:
     parameters.close()
     job_id, queries = _job_id(call), call.desk.queries
     if wait_seconds:
-        job = await queries.job_when_ended(job_id, call.caller.sees, wait_seconds)
+        stopping = call.desk.stopping.is_set
+        job = await queries.job_when_ended(job_id, call.caller.sees, wait_seconds, stopping)
     else:
         job = await queries.job(job_id, call.caller.sees)
     return answer(show_job(job))
@@ -115,7 +116,7 @@ async def _follow(call: Call, job: Job, seen: int) -> AsyncIterator[bytes]:
             yield b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.type.encode(), _encode(show_event(event)))
         if events:
             continue
-        if job.is_terminal:
+        if job.is_terminal or desk.stopping.is_set():
             yield b'event: end\ndata: {"status":"%s"}\n\n' % job.status.value.encode()
             return
         if loop.time() - quiet_since > SSE_KEEPALIVE_SECONDS:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
+from starlette.types import Receive
 
 from lucius.domain.errors import CallerError
 from lucius.domain.strict_json import parse
@@ -18,26 +20,35 @@ T = TypeVar("T")
 
 async def read_body(request: Request, bytes_max: int, may_be_empty: bool = False) -> bytes:
     """The body, if it is JSON by its type and within the limit; a larger one is not read to its end."""
-    declared = request.headers.get("content-length")
-    if declared is not None and declared.isdigit() and int(declared) > bytes_max:
+    kind, declared = b"", b""
+    for name, value in request.scope["headers"]:
+        if name == b"content-type":
+            kind = value
+        elif name == b"content-length":
+            declared = value
+    if declared.isdigit() and int(declared) > bytes_max:
         raise _too_large(bytes_max)
-    chunks: list[bytes] = []
-    size = 0
-    try:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > bytes_max:
-                raise _too_large(bytes_max)
-            chunks.append(chunk)
-    except ClientDisconnect as error:
-        raise CallerError.of("MALFORMED_JSON", "the caller hung up before its body was complete") from error
-    if not size and may_be_empty:
+    body = await _read_to_end(request.receive, bytes_max)
+    if not body and may_be_empty:
         return b""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        detail = f"the body must be application/json, not {kind[:80] or 'of no type'}"
-        raise CallerError.of("UNSUPPORTED_MEDIA_TYPE", detail)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    if kind != b"application/json" and kind.partition(b";")[0].strip().lower() != b"application/json":
+        shown = kind.decode("latin-1")[:80] or "of no type"
+        raise CallerError.of("UNSUPPORTED_MEDIA_TYPE", f"the body must be application/json, not {shown}")
+    return body
+
+
+async def _read_to_end(receive: Receive, bytes_max: int) -> bytes:
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise CallerError.of("MALFORMED_JSON", "the caller hung up before its body was complete")
+        chunk = message.get("body", b"")
+        if len(body) + len(chunk) > bytes_max:
+            raise _too_large(bytes_max)
+        body = body + chunk if body else chunk
+        if not message.get("more_body", False):
+            return body
 
 
 def _too_large(bytes_max: int) -> CallerError:
@@ -72,9 +83,10 @@ class Parameters:
             raise _bad(name, f"must have 1 to {chars_max} characters")
         return value
 
-    def choice(self, name: str, choices: type[Any]) -> str | None:
+    def choice(self, name: str, choices: Iterable[str]) -> str | None:
         value = self.text(name)
-        if value is not None and value not in list(choices):
+        choices = list(choices)
+        if value is not None and value not in choices:
             raise _bad(name, f"must be one of {', '.join(choices)}")
         return value
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from lucius.auth.jwks import Jwks
 from lucius.auth.jwt import TOKEN_CHARS_MAX, TokenRules, TokenVerifier, unauthenticated
 from lucius.auth.keys import ApiKeys
@@ -16,9 +19,9 @@ _HEADER_CHARS_MAX = TOKEN_CHARS_MAX + 64
 class Authenticator:
     """Raises `SettingsError` if the settings on who may call cannot be used."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._keys = ApiKeys(settings.api_key, settings.api_keys_file)
-        self._tokens = _token_verifier(settings)
+    def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._keys = ApiKeys(settings.api_key, settings.api_keys_file, monotonic)
+        self._tokens = _token_verifier(settings, monotonic)
         self._known: dict[str, Principal] = {}
         self._generation = self._keys.generation
 
@@ -84,7 +87,7 @@ def _credential(authorization: str) -> str | None:
     return credential
 
 
-def _token_verifier(settings: Settings) -> TokenVerifier | None:
+def _token_verifier(settings: Settings, monotonic: Callable[[], float]) -> TokenVerifier | None:
     needed = {
         "LUCIUS_JWT_ISSUER": settings.jwt_issuer,
         "LUCIUS_JWT_AUDIENCE": settings.jwt_audience,
@@ -101,4 +104,4 @@ def _token_verifier(settings: Settings) -> TokenVerifier | None:
         tenants_claim=settings.jwt_tenants_claim,
         roles_claim=settings.jwt_roles_claim,
     )
-    return TokenVerifier(rules, Jwks(settings.jwks_url))
+    return TokenVerifier(rules, Jwks(settings.jwks_url, monotonic))

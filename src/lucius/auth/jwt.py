@@ -40,7 +40,7 @@ class TokenRules(Struct, frozen=True, kw_only=True):
 
 
 def unauthenticated(detail: str) -> CallerError:
-    return CallerError.of("UNAUTHENTICATED", detail)  # type: ignore[return-value]
+    return CallerError.of("UNAUTHENTICATED", detail)
 
 
 class TokenVerifier:

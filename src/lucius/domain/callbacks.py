@@ -14,6 +14,8 @@ from msgspec import Struct
 from lucius.domain.time import Instant, after
 
 TOKEN_GRACE_SECONDS = 7 * 86_400
+GENUINE_MAX = 20_000
+"""Tokens remembered as genuine, with what they were made for: an attempt's ACK and RESULT carry the same one."""
 
 
 class CallbackKey(Struct, frozen=True):
@@ -39,16 +41,22 @@ class TokenSigner:
             raise ValueError("at least one callback key is needed")
         self._current = keys[0]
         self._keys = {key.id: key for key in keys}
+        self._genuine: dict[str, tuple[CallbackIds, int]] = {}
 
     def mint(self, ids: CallbackIds, now: Instant, max_step_seconds: float) -> str:
         expiry = after(now, max_step_seconds + TOKEN_GRACE_SECONDS) // 1000
         key = self._current
-        return f"v1.{key.id}.{expiry}.{_signature(key, ids, expiry)}"
+        token = f"v1.{key.id}.{expiry}.{_signature(key, ids, expiry)}"
+        self._remember(token, ids, expiry)
+        return token
 
     def verifies(self, token: str | None, ids: CallbackIds, now: Instant) -> bool:
         """Whether the token is genuine, unexpired and made for exactly these ids. Says no more than that."""
         if not token or len(token) > 200 or not token.isascii():
             return False
+        genuine = self._genuine.get(token)
+        if genuine is not None:
+            return genuine[0] == ids and genuine[1] * 1000 > now
         version, _, rest = token.partition(".")
         key_id, _, rest = rest.partition(".")
         expiry_text, _, signature = rest.partition(".")
@@ -56,7 +64,15 @@ class TokenSigner:
         if version != "v1" or key is None or not expiry_text.isdigit():
             return False
         expiry = int(expiry_text)
-        return hmac.compare_digest(signature, _signature(key, ids, expiry)) and expiry * 1000 > now
+        if not hmac.compare_digest(signature, _signature(key, ids, expiry)):
+            return False
+        self._remember(token, ids, expiry)
+        return expiry * 1000 > now
+
+    def _remember(self, token: str, ids: CallbackIds, expiry: int) -> None:
+        if len(self._genuine) >= GENUINE_MAX:
+            self._genuine.clear()
+        self._genuine[token] = (ids, expiry)
 
 
 def _signature(key: CallbackKey, ids: CallbackIds, expiry: int) -> str:

@@ -57,7 +57,7 @@ def _accept(fact: Accepted, now: Instant, fresh: Fresh) -> Decision:
     blank = Job(spec=fact.spec, status=JobStatus.QUEUED, steps=steps, current_index=len(done), updated_at=now)
     draft = Draft(blank, now, fresh)
     extra = {"redrive_of": fact.spec.redrive_of} if fact.spec.redrive_of else {}
-    draft.record("ACCEPTED", lane=fact.spec.routing.lane, mode=fact.spec.routing.resolved_mode, **extra)
+    draft.record("ACCEPTED", None, lane=fact.spec.routing.lane, mode=fact.spec.routing.resolved_mode, **extra)
     if fact.spec.not_before is None or fact.spec.not_before <= now:
         draft.start_attempt(draft.current_index)
     return draft.decision()
@@ -242,8 +242,9 @@ def _on_resulted(draft: Draft, fact: Resulted) -> None:
     step = draft.steps[index]
     assert step.attempt is not None
     attempt = draft.close_dispatch(step.attempt, DispatchStatus.SENT)
+    if attempt.acked_at is None:
+        draft.effects.append(SettleDirective(index, attempt.attempt_no))
     attempt = replace(attempt, verdict=fact.verdict, ended_at=draft.now)
-    draft.effects.append(SettleDirective(index, attempt.attempt_no))
     draft.move_job(JobMove.RAN)
     if fact.verdict is Verdict.SUCCEEDED:
         draft.move_step(
@@ -389,9 +390,9 @@ def _on_cancel(draft: Draft, fact: CancelAsked) -> None:
     )
     if step.is_live and not is_unclaimed:
         draft.move_job(JobMove.CANCEL_ASKED)
-        draft.record("CANCEL_ASKED", **told)
+        draft.record("CANCEL_ASKED", None, **told)
         return
-    draft.record("CANCEL_ASKED", **told)
+    draft.record("CANCEL_ASKED", None, **told)
     _finish_cancelling(draft)
 
 

@@ -16,8 +16,10 @@ from lucius.domain.time import Instant, after
 class Fresh(Protocol):
     """What is new in the world and `decide` may not make up itself."""
 
-    claim_seconds: float
-    """How long a new attempt is claimed for publishing by who decides; zero while nothing can be published."""
+    @property
+    def claim_seconds(self) -> float:
+        """How long a new attempt is claimed for publishing by who decides; zero while nothing can be published."""
+        ...
 
     def lease_id(self) -> str:
         """A lease id that was never used before."""
@@ -64,7 +66,7 @@ class Draft:
     def step(self) -> Step:
         return self.steps[self.current_index]
 
-    def record(self, type_: str, index: int | None = None, **data: Any) -> None:
+    def record(self, type_: str, index: int | None = None, /, **data: Any) -> None:
         """Add a line to the audit trail; the statuses reached are part of it."""
         step_id = attempt_no = None
         if index is not None:
@@ -140,7 +142,7 @@ class Draft:
         self.move_job(move)
         self.error = error
         data = {"code": error.code, "message": error.message} if error else {}
-        self.record(event, **data)
+        self.record(event, None, **data)
         url = self.job.spec.callback_urls.get("completed")
         if url:
             self.effects.append(CallWebhook(url))

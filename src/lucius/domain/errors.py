@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Self
 
 from msgspec import Struct
 
@@ -61,7 +62,7 @@ class LuciusError(Exception):
         super().__init__(f"{self.code}: {self.detail}")
 
     @classmethod
-    def of(cls, code: str, detail: str, pointer: str = "", retry_after_seconds: float | None = None) -> LuciusError:
+    def of(cls, code: str, detail: str, pointer: str = "", retry_after_seconds: float | None = None) -> Self:
         return cls([Fault(code, pointer, detail)], retry_after_seconds)
 
 

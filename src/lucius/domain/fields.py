@@ -90,10 +90,14 @@ def read_correlation_id(value: Any) -> str:
     return value
 
 
+def is_traceparent(value: Any) -> bool:
+    return isinstance(value, str) and _TRACEPARENT.fullmatch(value) is not None
+
+
 def read_traceparent(value: Any) -> str:
-    if not isinstance(value, str) or not _TRACEPARENT.fullmatch(value):
+    if not is_traceparent(value):
         raise FieldFault("traceparent must be as W3C Trace Context lays down: 00-<32 hex>-<16 hex>-<2 hex>")
-    return value
+    return str(value)
 
 
 def read_schema_version(value: Any) -> str:

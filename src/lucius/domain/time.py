@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 Instant = int
 
@@ -14,7 +15,12 @@ def after(now: Instant, seconds: float) -> Instant:
 def iso(instant: Instant) -> str:
     """`2026-01-31T08:15:30.250Z`"""
     seconds, millis = divmod(instant, 1000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{millis:03d}Z"
+    return f"{_to_the_second(seconds)}.{millis:03d}Z"
+
+
+@lru_cache(maxsize=1024)
+def _to_the_second(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def from_datetime(moment: datetime) -> Instant:

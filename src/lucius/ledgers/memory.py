@@ -179,7 +179,7 @@ class MemoryLedger:
         old = [j.job_id for j in self._jobs.values() if j.completed_at is not None and j.completed_at < ended_before]
         for job_id in sorted(old)[:limit]:
             for table in (self._jobs, self._attempts, self._events, self._webhooks):
-                table.pop(job_id, None)  # type: ignore[attr-defined]
+                table.pop(job_id, None)
             key = self._claim_of.pop(job_id, None)
             if key is not None:
                 del self._claims[key]

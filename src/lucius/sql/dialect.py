@@ -1,4 +1,9 @@
-"""From PostgreSQL's dialect, in which every statement is written, to SQLite's."""
+"""From PostgreSQL's dialect, in which every statement is written, to SQLite's.
+
+SQLite runs in a thread of the server's process, and its library gives up Python's interpreter lock for every step of a
+statement. One step a row would mean one wait for the lock a row, which under load costs more than all the rest; so
+statements over many rows are rewritten to take many rows in one step.
+"""
 
 from __future__ import annotations
 
@@ -22,3 +27,29 @@ def to_sqlite(sql: str) -> str:
     for pattern, replacement in _RULES:
         sql = pattern.sub(replacement, sql)
     return sql
+
+
+CHUNKS = (64, 32, 16, 8, 4, 2)
+"""Rows in one statement: few sizes, so that the prepared statements stay few."""
+
+_INSERT = re.compile(r"(INSERT INTO .* VALUES )(\([^()]*\))((?: ON CONFLICT .*)?)", re.DOTALL)
+_UPDATE = re.compile(r"(UPDATE \w+ SET .*?)( WHERE .*)", re.DOTALL)
+_ARGUMENT = re.compile(r"\$(\d+)")
+
+
+@lru_cache(maxsize=512)
+def for_many_rows(sql: str, count: int) -> str | None:
+    """The statement for `count` rows of arguments, laid end to end; None if it has no such form."""
+    insert = _INSERT.fullmatch(sql)
+    if insert is not None:
+        group = _ARGUMENT.sub("?", insert[2])
+        return to_sqlite(f"{insert[1]}{', '.join([group] * count)}{insert[3]}")
+    update = _UPDATE.fullmatch(sql)
+    if update is None or "RETURNING" in sql:
+        return None
+    width = max(int(number) for number in _ARGUMENT.findall(sql))
+    names = ", ".join(f"a{place}" for place in range(1, width + 1))
+    group = f"({', '.join('?' * width)})"
+    rows = ", ".join([group] * count)
+    head, tail = (_ARGUMENT.sub(r"given.a\1", part) for part in update.groups())
+    return to_sqlite(f"WITH given ({names}) AS (VALUES {rows}) {head} FROM given{tail}")

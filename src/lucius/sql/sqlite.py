@@ -14,14 +14,15 @@ import os
 import queue
 import threading
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
 import apsw
 
-from lucius.sql.database import DatabaseUnavailable, Fetch, Row, RunAgain, Script
-from lucius.sql.dialect import to_sqlite
+from lucius.sql.database import DatabaseUnavailable, Fetch, Row, Run, RunAgain, Script
+from lucius.sql.dialect import CHUNKS, for_many_rows, to_sqlite
 
 T = TypeVar("T")
 
@@ -154,16 +155,29 @@ def _drive(cursor: apsw.Cursor, script: Script[T]) -> T:
     try:
         statement = next(script)
         while True:
-            sql = to_sqlite(statement.sql)
             if isinstance(statement, Fetch):
-                rows = list(cursor.execute(sql, [_bindable(arg) for arg in statement.args]))
+                rows = list(cursor.execute(to_sqlite(statement.sql), [_bindable(arg) for arg in statement.args]))
             else:
-                cursor.executemany(sql, statement.rows)
+                _run_many(cursor, statement)
                 rows = []
             statement = script.send(rows)
     except StopIteration as stop:
         result: T = stop.value
         return result
+
+
+def _run_many(cursor: apsw.Cursor, statement: Run) -> None:
+    """Take the rows in the largest chunks there are, and what is left one by one."""
+    rows, done = statement.rows, 0
+    for size in CHUNKS:
+        while len(rows) - done >= size:
+            sql = for_many_rows(statement.sql, size)
+            if sql is None:
+                break
+            cursor.execute(sql, tuple(chain.from_iterable(rows[done : done + size])))
+            done += size
+    if done < len(rows):
+        cursor.executemany(to_sqlite(statement.sql), rows[done:])
 
 
 def _bindable(value: Any) -> Any:
@@ -177,7 +191,7 @@ def _unavailable(error: apsw.Error) -> DatabaseUnavailable:
 
 
 def _connect(path: Path, read_only: bool) -> apsw.Connection:
-    connection = apsw.Connection(str(path), statementcachesize=128)
+    connection = apsw.Connection(str(path), statementcachesize=512)
     connection.set_busy_timeout(BUSY_MILLISECONDS)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")

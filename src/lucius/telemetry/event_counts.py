@@ -83,9 +83,9 @@ class EventCounts:
         self._accepted.add()
 
     def _on_attempt(self, job: Job, event: Event) -> None:
-        index = job.index_of(event.step_id or "")
-        if index is not None:
-            self._attempts.add(1, (job.steps[index].spec.step_type,))
+        for step in job.steps:
+            if step.spec.step_id == event.step_id:
+                self._attempts.add(1, (step.spec.step_type,))
 
     def _on_published(self, job: Job, event: Event) -> None:
         found = _attempt_of(job, event)
@@ -139,9 +139,8 @@ class EventCounts:
 
 def _attempt_of(job: Job, event: Event) -> tuple[Step, Attempt] | None:
     """The step and attempt that an event is about, if that attempt is still the step's newest."""
-    index = job.index_of(event.step_id or "")
-    if index is None:
-        return None
-    step = job.steps[index]
-    attempt = step.attempt
-    return (step, attempt) if attempt is not None and attempt.attempt_no == event.attempt_no else None
+    for step in job.steps:
+        if step.spec.step_id == event.step_id:
+            attempt = step.attempt
+            return (step, attempt) if attempt is not None and attempt.attempt_no == event.attempt_no else None
+    return None

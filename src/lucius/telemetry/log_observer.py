@@ -1,4 +1,4 @@
-"""The observer that logs: final failures, the circuit and repairs loudly, retries and timeouts quietly, the rest hardly.
+"""The observer that logs: final failures, circuit and repairs loudly, retries and timeouts quietly, the rest hardly.
 
 It looks at the level first. At INFO a turn in which nothing went wrong costs one look into a table per event.
 """

@@ -15,7 +15,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     # The value of an Authorization header, as text, as JSON, as a mapping or as pairs of bytes.
     (
         re.compile(
-            r"(authorization[\"']?\s{0,4}[:=,]\s{0,4}b?[\"']?)(?:(?:bearer|basic|digest)\s+)?[^\s\"',;)}\]]+",
+            r"(authorization[\"']?\s{0,4}[:=,]\s{0,4}(?:b?[\"'])?)(?:(?:bearer|basic|digest)\s+)?[^\s\"',;)}\]]+",
             re.IGNORECASE,
         ),
         rf"\g<1>{REDACTED}",

@@ -1,6 +1,6 @@
 """Tallies: counters, gauges and histograms as plain dictionaries, read by Prometheus' own library when it renders.
 
-The library's metrics take a lock for every observation; all of ours are made by one thread, and there are many to a job.
+The library's metrics take a lock for every observation; all of ours are made by one thread, and a job makes many.
 """
 
 from __future__ import annotations
@@ -28,9 +28,13 @@ class Counter:
         self._counts: dict[Labels, int] = dict.fromkeys(of if labels else [()], 0)
 
     def add(self, count: int = 1, labels: Labels = ()) -> None:
-        if labels not in self._counts and len(self._counts) >= SERIES_MAX:
+        counts = self._counts
+        if labels in counts:
+            counts[labels] += count
+            return
+        if len(counts) >= SERIES_MAX:
             labels = ("other",) * len(self._labels)
-        self._counts[labels] = self._counts.get(labels, 0) + count
+        counts[labels] = counts.get(labels, 0) + count
 
     def metric(self) -> Metric:
         family = CounterMetricFamily(*self._family, labels=self._labels)

@@ -1,8 +1,8 @@
 """What every ledger must do.
 
 Subclass `LedgerSuite` in a test module and supply two fixtures: `ledger`, an open and empty one, and `clock`, a
-`ManualClock`. Override the hooks of `LedgerUpkeep`, and the flag of `LedgerLimits` where it does not hold. A ledger that
-shares its transactions with a bus proves that with `EnlistingSuite` as well.
+`ManualClock`. Override the hooks of `LedgerUpkeep`, and the flag of `LedgerLimits` where it does not hold. A ledger
+that shares its transactions with a bus proves that with `EnlistingSuite` as well.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from lucius.domain.attempt import Failure, Verdict
 from lucius.domain.decide import decide
+from lucius.domain.effects import Event
 from lucius.domain.inputs import Accepted, Acked, CancelAsked, HeartbeatSeen, Input, Published, Resulted
 from lucius.domain.job import Job
 from lucius.ports.ledger import Change, CommitOutcome, Committed, Ledger, Limit, Webhook
@@ -31,7 +32,8 @@ class Scribe:
         return Change(before=None, after=decision.job, events=decision.events, claim=claim, limits=limits)
 
     def change(self, job: Job, *facts: Input, webhook: Webhook | None = None) -> Change:
-        after, events = job, []
+        after = job
+        events: list[Event] = []
         for fact in facts:
             decision = decide(after, fact, self.clock.now(), self.clock)
             after = decision.job

@@ -32,8 +32,10 @@ class Queries:
             raise CallerError.of("JOB_NOT_FOUND", "there is no such job")
         return job
 
-    async def job_when_ended(self, job_id: str, sees: Sees, wait_seconds: float) -> Job:
-        """The job once it has ended, or as it is after so long."""
+    async def job_when_ended(
+        self, job_id: str, sees: Sees, wait_seconds: float, stopping: Callable[[], bool] = lambda: False
+    ) -> Job:
+        """The job once it has ended, or as it is after so long, or when this process is stopping."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_seconds
         while True:
@@ -43,7 +45,7 @@ class Queries:
                 await asyncio.sleep(0)  # The watch must stand before the job is read, or its end could be missed.
                 job = await self.job(job_id, sees)
                 left = deadline - loop.time()
-                if job.is_terminal or left <= 0:
+                if job.is_terminal or left <= 0 or stopping():
                     return job
                 await asyncio.wait({waiter}, timeout=left)
             finally:

@@ -1,3 +1,4 @@
 from lucius.buses.sql.bus import SqlBus
+from lucius.buses.sql.journaled import JournaledBus
 
-__all__ = ["SqlBus"]
+__all__ = ["JournaledBus", "SqlBus"]

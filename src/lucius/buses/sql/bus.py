@@ -1,4 +1,4 @@
-"""The bus in the ledger's own database: durable, and published to inside the ledger's transaction."""
+"""The bus in a database that several processes share: every lock is a row that was updated."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from lucius.buses.sql import statements
+from lucius.buses.sql.upkeep import Upkeep
 from lucius.domain.time import Instant, after
 from lucius.ports.bus import (
     BusUnavailable,
@@ -26,12 +27,9 @@ from lucius.sql.database import Database, DatabaseUnavailable, Fetch, Row, Run, 
 
 T = TypeVar("T")
 
-DUPLICATE_WINDOW_SECONDS = 600.0
 SHARED_POLL_SECONDS = 0.05
 """How often a receiver looks for what another process published."""
-OWN_POLL_SECONDS = 0.5
-"""How often a receiver looks for locks and delays that have run out; what is published here it hears of at once."""
-UPKEEP_ROWS_MAX = 5_000
+"""What is published here it hears of at once."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -53,7 +51,7 @@ class SqlBus:
         self._by_topic: dict[str, list[_Known]] = {}
         self._waiters: dict[int, set[asyncio.Event]] = {}
         self._turn = 0
-        self._upkeep_from = 0
+        self._upkeep = Upkeep(clock)
 
     async def __aenter__(self) -> SqlBus:
         await self._refresh()
@@ -98,7 +96,7 @@ class SqlBus:
         taken = [message for message, refusal in zip(messages, answers, strict=True) if refusal is None]
         if taken:
             await self._write(lambda: self.enlisted(taken, ()))
-            self.committed(taken)
+            self.committed(taken, ())
         return answers
 
     def refusal(self, message: Message) -> Refused | None:
@@ -118,7 +116,7 @@ class SqlBus:
         if ended:
             yield Run(statements.SETTLE, [(*key, now) for key in ended])
 
-    def committed(self, messages: Sequence[Message]) -> None:
+    def committed(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> None:
         """Tell receivers in this process that there is something new."""
         for message in messages:
             for known in self._by_topic.get(message.topic, ()):
@@ -153,7 +151,6 @@ class SqlBus:
         wanted = [known for topic in topics if (known := self._known.get((topic, subscription))) is not None]
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_seconds
-        poll = SHARED_POLL_SECONDS if self.database.is_shared else OWN_POLL_SECONDS
         event = asyncio.Event()
         for known in wanted:
             self._waiters.setdefault(known.id, set()).add(event)
@@ -165,7 +162,7 @@ class SqlBus:
                 if taken or left <= 0 or not wanted:
                     return taken
                 try:
-                    await asyncio.wait_for(event.wait(), min(left, poll))
+                    await asyncio.wait_for(event.wait(), min(left, SHARED_POLL_SECONDS))
                 except TimeoutError:
                     continue
         finally:
@@ -188,14 +185,8 @@ class SqlBus:
         now = self._clock.now()
         until = after(now, lock_seconds)
         ready: dict[int, list[Row]] = {}
-        if self.database.is_shared:
-            for row in (yield Fetch(statements.READY_ACROSS, (order, now, limit))):
-                ready.setdefault(row[5], []).append(row)
-        else:
-            for subscription_id in order:
-                rows = yield Fetch(statements.READY, (subscription_id, now, limit))
-                if rows:
-                    ready[subscription_id] = list(rows)
+        for row in (yield Fetch(statements.READY_ACROSS, (order, now, limit))):
+            ready.setdefault(row[5], []).append(row)
         taken: list[tuple[int, Row]] = []
         buried: list[tuple[Any, ...]] = []
         for subscription_id, row in _in_turns([(id_, ready[id_]) for id_ in order if id_ in ready]):
@@ -289,20 +280,7 @@ class SqlBus:
 
     async def upkeep(self) -> None:
         await self._refresh()
-        self._upkeep_from = await self._write(lambda: self._upkeep_script(self._upkeep_from))
-
-    def _upkeep_script(self, from_seq: int) -> Script[int]:
-        """Go through the rows a page at a time, round and round; where the next page begins."""
-        now = self._clock.now()
-        cutoff = after(now, -DUPLICATE_WINDOW_SECONDS)
-        expired = yield Fetch(statements.EXPIRED, (now, UPKEEP_ROWS_MAX))
-        if expired:
-            yield Run(statements.BURY_BY_SEQ, [(row[0], now, "EXPIRED") for row in expired])
-        page = yield Fetch(statements.SETTLED_PAGE, (from_seq, UPKEEP_ROWS_MAX))
-        old = [(row[0],) for row in page if row[1] == "SETTLED" and row[2] < cutoff]
-        if old:
-            yield Run(statements.FORGET, old)
-        return int(page[-1][0]) if len(page) == UPKEEP_ROWS_MAX else 0
+        await self._write(self._upkeep.expire_script)
 
     # --- Plumbing ----------------------------------------------------------------------------------------------------
 

@@ -19,11 +19,13 @@ PUBLISH = (
     " ON CONFLICT (message_id, subscription_id) DO NOTHING"
 )
 
-READY = (
-    "SELECT message_seq, message_id, body, properties, delivery_count FROM messages"
-    " WHERE subscription_id = $1 AND state = 'QUEUED' AND visible_at <= $2"
-    " ORDER BY visible_at, message_seq LIMIT $3 FOR UPDATE SKIP LOCKED"
+SEEN = "SELECT message_id, subscription_id FROM messages WHERE message_id = ANY($1::text[])"
+QUEUED = (
+    "SELECT subscription_id, message_id, properties, enqueued_at, visible_at, delivery_count, expires_at FROM messages"
+    " WHERE state = 'QUEUED' ORDER BY subscription_id, visible_at, message_seq"
 )
+BODIES = "SELECT message_id, body FROM messages WHERE message_id = ANY($1::text[])"
+COUNT_DELIVERY = "UPDATE messages SET delivery_count = $1 WHERE message_id = $2 AND subscription_id = $3"
 READY_ACROSS = (
     "SELECT m.message_seq, m.message_id, m.body, m.properties, m.delivery_count, m.subscription_id"
     " FROM unnest($1::bigint[]) WITH ORDINALITY AS s (id, place) CROSS JOIN LATERAL ("
@@ -37,7 +39,7 @@ IS_ANY_READY = (
 )
 LOCK = "UPDATE messages SET visible_at = $2, delivery_count = delivery_count + 1 WHERE message_seq = $1"
 UNLOCK = (
-    "UPDATE messages SET visible_at = CASE WHEN $3 = 0 THEN enqueued_at ELSE $3 END"
+    "UPDATE messages SET visible_at = CASE WHEN $3::bigint = 0 THEN enqueued_at ELSE $3::bigint END"
     " WHERE message_id = $1 AND subscription_id = $2 AND state = 'QUEUED'"
 )
 RENEW = (

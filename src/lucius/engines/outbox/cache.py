@@ -32,11 +32,14 @@ class JobCache:
 
     def put(self, job: Job) -> None:
         """Keep a job that is still open; one that has ended is rarely asked for again."""
-        self.drop(job.job_id)
+        job_id = job.spec.job_id
+        entry = self._jobs.pop(job_id, None)
+        if entry is not None:
+            self._bytes -= entry[1]
         if job.is_terminal:
             return
-        weight = _weight(job)
-        self._jobs[job.job_id] = (job, weight)
+        weight = entry[1] if entry is not None else _weight(job)
+        self._jobs[job_id] = (job, weight)
         self._bytes += weight
         while self._bytes > self._bytes_max and self._jobs:
             _, (_, dropped) = self._jobs.popitem(last=False)

@@ -36,6 +36,8 @@ from lucius.ports.ledger import (
 )
 from lucius.ports.observer import Observer
 
+TURNS_AT_ONCE = 2
+"""One is decided while the other is written; more would only make turns smaller, and commits more."""
 TRIES_MAX = 10
 """How often an input is decided again because its job had changed in between."""
 
@@ -132,7 +134,8 @@ class Turns:
         self._queue: deque[Pending] = deque()
         self._arrived = asyncio.Event()
         self._stopping = False
-        self._busy = False
+        self._in_turn: set[str] = set()
+        self._running: set[asyncio.Task[None]] = set()
 
     # --- The way in --------------------------------------------------------------------------------------------------
 
@@ -149,27 +152,54 @@ class Turns:
         return future
 
     async def run(self) -> None:
-        """Take turns until told to stop, and then until nothing waits any more."""
-        while self._queue or not self._stopping:
-            if not self._queue:
+        """Take turns until told to stop, and then until nothing waits any more.
+
+        A turn may begin while the one before it is being written: its jobs are others, for inputs about a job that is
+        in a turn wait until that has ended.
+        """
+        while self._queue or self._running or not self._stopping:
+            batch = self._take() if len(self._running) < TURNS_AT_ONCE else []
+            if not batch:
                 self._arrived.clear()
                 await self._arrived.wait()
                 continue
-            batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._inputs_max))]
-            self._busy = True
-            try:
-                await self._turn(batch)
-            except LedgerUnavailable as error:
-                self._fail(batch, InfrastructureError.unavailable(str(error)))
-            except Exception as error:
-                self._observer.failed("turn", error)
-                self._fail(batch, error)
-            finally:
-                self._busy = False
+            turn = asyncio.create_task(self._guarded_turn(batch))
+            self._running.add(turn)
+            turn.add_done_callback(self._ended)
+
+    def _ended(self, turn: asyncio.Task[None]) -> None:
+        self._running.discard(turn)
+        self._arrived.set()
+
+    def _take(self) -> list[Pending]:
+        """Inputs for the next turn, in order, but for those whose job is in a turn already."""
+        batch: list[Pending] = []
+        held: deque[Pending] = deque()
+        while self._queue and len(batch) < self._inputs_max:
+            pending = self._queue.popleft()
+            if pending.job_id in self._in_turn:
+                held.append(pending)
+            else:
+                batch.append(pending)
+        held.extend(self._queue)
+        self._queue = held
+        self._in_turn.update(pending.job_id for pending in batch)
+        return batch
+
+    async def _guarded_turn(self, batch: list[Pending]) -> None:
+        try:
+            await self._turn(batch)
+        except LedgerUnavailable as error:
+            self._fail(batch, InfrastructureError.unavailable(str(error)))
+        except Exception as error:
+            self._observer.failed("turn", error)
+            self._fail(batch, error)
+        finally:
+            self._in_turn.difference_update(pending.job_id for pending in batch)
 
     @property
     def is_idle(self) -> bool:
-        return not self._queue and not self._busy
+        return not self._queue and not self._running
 
     def stop(self) -> None:
         self._stopping = True
@@ -204,7 +234,8 @@ class Turns:
         changes = [work.change() for work in changed]
         outcomes = await self._commit(changes, changed)
         self._conclude(changed, changes, outcomes)
-        self._observer.turn_done(len(batch), perf_counter() - began, changes)
+        written = [change for change, outcome in zip(changes, outcomes, strict=True) if isinstance(outcome, Committed)]
+        self._observer.turn_done(len(batch), perf_counter() - began, written)
 
     async def _gather(self, batch: Sequence[Pending]) -> dict[str, _Work]:
         """The jobs that the batch is about: from memory where possible, the rest in one read."""

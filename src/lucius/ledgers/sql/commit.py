@@ -47,16 +47,21 @@ def admit(creations: Sequence[Change], ending: dict[str, int], counts: dict[str,
     return refused
 
 
-def commit_script(changes: Sequence[Change], enlisted: BusScript | None) -> Script[list[CommitOutcome]]:
+def commit_script(
+    changes: Sequence[Change], enlisted: BusScript | None, is_shared: bool
+) -> Script[list[CommitOutcome]]:
+    """`is_shared` is whether other processes may be writing too; where not, nothing need be locked or looked at twice."""
     outcomes: dict[str, CommitOutcome] = {}
-    yield from _lock_and_compare([c for c in changes if c.before is not None], outcomes)
+    updates = [c for c in changes if c.before is not None]
+    if updates:
+        yield from (_lock_and_compare if is_shared else _compare)(updates, outcomes)
     creations = [c for c in changes if c.before is None]
     if creations:
         yield from _find_duplicates(creations, outcomes)
         creations = [c for c in creations if c.after.job_id not in outcomes]
         yield from _check_limits(changes, creations, outcomes)
         creations = [c for c in creations if c.after.job_id not in outcomes]
-        yield from _take_claims(creations, outcomes)
+        yield from _take_claims(creations, is_shared)
     standing = [c for c in changes if c.after.job_id not in outcomes]
     if standing:
         yield from _write_rows(standing)
@@ -65,14 +70,18 @@ def commit_script(changes: Sequence[Change], enlisted: BusScript | None) -> Scri
             settled = [ref for c in standing for ref in c.settled]
             if messages or settled:
                 yield from enlisted(messages, settled)
-        yield from _move_slots(standing)
+        yield from _move_slots(standing, is_shared)
     done = Committed()
     return [outcomes.get(change.after.job_id, done) for change in changes]
 
 
+def _compare(updates: Sequence[Change], outcomes: dict[str, CommitOutcome]) -> Script[None]:
+    expected = [(change.after.spec.job_id, change.before.revision) for change in updates if change.before]
+    for row in (yield Fetch(statements.MOVED_JOBS, [expected])):
+        outcomes[row[0]] = Conflict()
+
+
 def _lock_and_compare(updates: Sequence[Change], outcomes: dict[str, CommitOutcome]) -> Script[None]:
-    if not updates:
-        return
     found = yield Fetch(statements.LOCK_JOBS, [sorted(change.after.job_id for change in updates)])
     revisions = {row[0]: row[1] for row in found}
     for change in updates:
@@ -117,11 +126,13 @@ def _check_limits(
             outcomes[change.after.job_id] = first_refusals[outcome.job_id]
 
 
-def _take_claims(creations: Sequence[Change], outcomes: dict[str, CommitOutcome]) -> Script[None]:
+def _take_claims(creations: Sequence[Change], is_shared: bool) -> Script[None]:
     claims = sorted((rows.claim_key(c.claim.key), c.after.job_id) for c in creations if c.claim)
     if not claims:
         return
     yield Run(statements.INSERT_CLAIM, claims)
+    if not is_shared:
+        return
     owners = yield Fetch(statements.CLAIM_OWNERS, [[key for key, _ in claims]])
     mine = dict(claims)
     if any(mine[row[0]] != row[1] for row in owners):
@@ -150,13 +161,13 @@ def _write_rows(standing: Sequence[Change]) -> Script[None]:
         yield Run(statements.INSERT_WEBHOOK, webhooks)
 
 
-def _move_slots(standing: Sequence[Change]) -> Script[None]:
+def _move_slots(standing: Sequence[Change], is_shared: bool) -> Script[None]:
     moves = {scope: move for scope, move in slot_moves(standing).items() if move}
     if not moves:
         return
     yield Run(statements.MOVE_SLOTS, sorted(moves.items()))
     growing = {limit.scope: limit.maximum for c in standing for limit in c.limits if moves.get(limit.scope, 0) > 0}
-    if not growing:
+    if not growing or not is_shared:
         return
     counts = yield Fetch(statements.READ_SLOTS, [sorted(growing)])
     if any(row[1] > growing[row[0]] for row in counts):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
-
-from msgspec.structs import replace
 
 from lucius.domain.attempt import Attempt
 from lucius.domain.effects import Event
@@ -19,6 +17,7 @@ from lucius.ports.bus import Bus, DeliveryRef, Message
 from lucius.ports.ledger import (
     Change,
     CommitOutcome,
+    Committed,
     Duplicate,
     JobFilter,
     LedgerUnavailable,
@@ -40,7 +39,7 @@ class EnlistingBus(Protocol):
 
     def enlisted(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> Script[None]: ...
 
-    def committed(self, messages: Sequence[Message]) -> None: ...
+    def committed(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> None: ...
 
 
 class SqlLedger:
@@ -59,13 +58,14 @@ class SqlLedger:
         return None
 
     def enlists(self, bus: Bus) -> bool:
-        return self._bus is not None and self._bus is bus
+        return self._bus is not None and id(self._bus) == id(bus)
 
     async def commit(self, changes: Sequence[Change]) -> list[CommitOutcome]:
         enlisted = self._bus.enlisted if self._bus is not None else None
-        outcomes = await self._write(lambda: commit_script(changes, enlisted))
+        outcomes = await self._write(lambda: commit_script(changes, enlisted, self._database.is_shared))
         if self._bus is not None:
-            self._bus.committed([message for change in changes for message in change.messages])
+            written = [c for c, outcome in zip(changes, outcomes, strict=True) if isinstance(outcome, Committed)]
+            self._bus.committed([m for c in written for m in c.messages], [r for c in written for r in c.settled])
         return outcomes
 
     async def load(self, job_ids: Sequence[str]) -> dict[str, Job]:
@@ -142,13 +142,13 @@ class SqlLedger:
 
         return await self._read(script)
 
-    async def _read(self, script: Any) -> Any:
+    async def _read(self, script: Callable[[], Script[T]]) -> T:
         try:
             return await self._database.read(script)
         except DatabaseUnavailable as error:
             raise LedgerUnavailable(str(error)) from error
 
-    async def _write(self, script: Any) -> Any:
+    async def _write(self, script: Callable[[], Script[T]]) -> T:
         try:
             return await self._database.write(script)
         except DatabaseUnavailable as error:
@@ -230,8 +230,3 @@ def _prune_script(ended_before: Instant, limit: int) -> Script[int]:
     for statement in statements.PRUNE:
         yield Run(statement, [(row[0],) for row in found])
     return len(found)
-
-
-def with_revision(change: Change) -> Job:
-    """The job as it stands after its change was committed."""
-    return replace(change.after, revision=change.after.revision + 1)

@@ -38,6 +38,10 @@ def _assign(columns: str, first: int) -> str:
 
 # Writing: one turn.
 LOCK_JOBS = "SELECT job_id, revision FROM jobs WHERE job_id = ANY($1::text[]) ORDER BY job_id FOR UPDATE"
+MOVED_JOBS = (  # SQLite alone: needs no locks, so it can answer with nothing but the exceptions.
+    "SELECT g.value ->> 0 FROM json_each($1) g LEFT JOIN jobs j ON j.job_id = g.value ->> 0"
+    " WHERE j.revision IS NOT g.value ->> 1"
+)
 INSERT_JOB = _insert("jobs", f"{JOB_SPEC}, {JOB_STATE}")
 UPDATE_JOB = f"UPDATE jobs SET {_assign(JOB_STATE, 2)} WHERE job_id = $1"
 INSERT_STEP = _insert("steps", f"{STEP_SPEC}, {STEP_STATE}")

@@ -1,0 +1,239 @@
+"""Ledgers and buses that fail when a test says so, around any real one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from lucius.domain.attempt import Attempt
+from lucius.domain.effects import Event
+from lucius.domain.job import Job
+from lucius.domain.time import Instant
+from lucius.ports.bus import (
+    Bus,
+    BusUnavailable,
+    DeadLetter,
+    Delivery,
+    DeliveryRef,
+    Depth,
+    Message,
+    Refused,
+    Subscription,
+)
+from lucius.ports.ledger import (
+    Change,
+    CommitOutcome,
+    Conflict,
+    Duplicate,
+    JobFilter,
+    Ledger,
+    LedgerUnavailable,
+    OutboxRow,
+    Repairs,
+    Webhook,
+)
+
+
+class FaultyBus:
+    """Owns nothing: whoever opened the bus inside closes it. Never enlisted, so everything is published from outside."""
+
+    def __init__(self, inside: Bus) -> None:
+        self.inside = inside
+        self.is_down = False
+        """Every call raises `BusUnavailable`."""
+        self.delay_seconds = 0.0
+        """Every call takes this much longer."""
+        self.refusal_reason: str | None = None
+        """Every message is refused for this reason."""
+        self.lost_messages = 0
+        """So many messages to come are taken and lost."""
+        self.lost_answers = 0
+        """So many publishes to come are carried out and answered with `BusUnavailable`."""
+        self.doubles_deliveries = False
+        """Every delivery is handed over twice."""
+        self.published = 0
+        """How many messages were handed to the bus inside."""
+
+    async def __aenter__(self) -> FaultyBus:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    @property
+    def message_bytes_max(self) -> int:
+        return self.inside.message_bytes_max
+
+    @message_bytes_max.setter
+    def message_bytes_max(self, value: int) -> None:
+        self.inside.message_bytes_max = value
+
+    async def _meet(self) -> None:
+        if self.delay_seconds:
+            await asyncio.sleep(self.delay_seconds)
+        if self.is_down:
+            raise BusUnavailable("a test has taken the bus away")
+
+    async def declare(self, subscriptions: Sequence[Subscription]) -> None:
+        await self._meet()
+        await self.inside.declare(subscriptions)
+
+    def refusal(self, message: Message) -> Refused | None:
+        return Refused(self.refusal_reason) if self.refusal_reason else self.inside.refusal(message)
+
+    async def publish(self, messages: Sequence[Message]) -> list[Refused | None]:
+        await self._meet()
+        if self.refusal_reason:
+            return [Refused(self.refusal_reason) for _ in messages]
+        lost = min(self.lost_messages, len(messages))
+        self.lost_messages -= lost
+        self.published += len(messages) - lost
+        answers = [None] * lost + await self.inside.publish(messages[lost:])
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise BusUnavailable("a test has taken the answer away")
+        return answers
+
+    async def receive(
+        self, topics: Sequence[str], subscription: str, limit: int, lock_seconds: float, wait_seconds: float
+    ) -> list[Delivery]:
+        await self._meet()
+        taken = await self.inside.receive(topics, subscription, limit, lock_seconds, wait_seconds)
+        return [delivery for delivery in taken for _ in range(2)] if self.doubles_deliveries else taken
+
+    async def settle(self, refs: Sequence[DeliveryRef]) -> None:
+        await self._meet()
+        await self.inside.settle(refs)
+
+    async def abandon(self, refs: Sequence[DeliveryRef], delay_seconds: float = 0.0) -> None:
+        await self._meet()
+        await self.inside.abandon(refs, delay_seconds)
+
+    async def renew(self, refs: Sequence[DeliveryRef], lock_seconds: float) -> list[bool]:
+        await self._meet()
+        return await self.inside.renew(refs, lock_seconds)
+
+    async def dead_letter(self, refs: Sequence[DeliveryRef], reason: str) -> None:
+        await self._meet()
+        await self.inside.dead_letter(refs, reason)
+
+    async def still_queued(self, refs: Sequence[DeliveryRef]) -> set[DeliveryRef]:
+        await self._meet()
+        return await self.inside.still_queued(refs)
+
+    async def depths(self) -> list[Depth]:
+        await self._meet()
+        return await self.inside.depths()
+
+    async def dead_letters(self, limit: int) -> list[DeadLetter]:
+        await self._meet()
+        return await self.inside.dead_letters(limit)
+
+    async def upkeep(self) -> None:
+        await self._meet()
+        await self.inside.upkeep()
+
+
+class FaultyLedger:
+    """Owns nothing: whoever opened the ledger inside closes it."""
+
+    def __init__(self, inside: Ledger) -> None:
+        self.inside = inside
+        self.is_down = False
+        """Every call raises `LedgerUnavailable`."""
+        self.delay_seconds = 0.0
+        """Every call takes this much longer."""
+        self.conflicts = 0
+        """So many changes of jobs to come are answered with `Conflict`, unwritten."""
+        self.lost_answers = 0
+        """So many commits to come are made and answered with `LedgerUnavailable`, as when a connection breaks in the
+        middle of one. The port promises better, but no network does."""
+
+    async def __aenter__(self) -> FaultyLedger:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    async def _meet(self) -> None:
+        if self.delay_seconds:
+            await asyncio.sleep(self.delay_seconds)
+        if self.is_down:
+            raise LedgerUnavailable("a test has taken the ledger away")
+
+    def enlists(self, bus: Bus) -> bool:
+        return self.inside.enlists(bus)
+
+    async def load(self, job_ids: Sequence[str]) -> dict[str, Job]:
+        await self._meet()
+        return await self.inside.load(job_ids)
+
+    async def commit(self, changes: Sequence[Change]) -> list[CommitOutcome]:
+        await self._meet()
+        updates = [change for change in changes if change.before is not None]
+        turned_away = {change.after.job_id for change in updates[: self.conflicts]}
+        self.conflicts -= len(turned_away)
+        kept = [change for change in changes if change.after.job_id not in turned_away]
+        outcomes = dict(zip([c.after.job_id for c in kept], await self.inside.commit(kept), strict=True))
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise LedgerUnavailable("a test has taken the answer away")
+        return [outcomes.get(change.after.job_id, Conflict()) for change in changes]
+
+    async def due(self, now: Instant, limit: int) -> list[str]:
+        await self._meet()
+        return await self.inside.due(now, limit)
+
+    async def undispatched(self, now: Instant, limit: int, ignore_claims: bool = False) -> list[str]:
+        await self._meet()
+        return await self.inside.undispatched(now, limit, ignore_claims)
+
+    async def outbox(self, limit: int) -> list[OutboxRow]:
+        await self._meet()
+        return await self.inside.outbox(limit)
+
+    async def find_claim(self, key: bytes) -> Duplicate | None:
+        await self._meet()
+        return await self.inside.find_claim(key)
+
+    async def jobs(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[Job]:
+        await self._meet()
+        return await self.inside.jobs(filter_, limit, before_id)
+
+    async def attempts(self, job_id: str) -> dict[str, list[Attempt]]:
+        await self._meet()
+        return await self.inside.attempts(job_id)
+
+    async def events(self, job_id: str, after_seq: int, limit: int) -> list[Event]:
+        await self._meet()
+        return await self.inside.events(job_id, after_seq, limit)
+
+    async def inflight(self) -> dict[str, int]:
+        await self._meet()
+        return await self.inside.inflight()
+
+    async def webhooks_due(self, now: Instant, limit: int, claim_until: Instant) -> list[Webhook]:
+        await self._meet()
+        return await self.inside.webhooks_due(now, limit, claim_until)
+
+    async def webhook_done(self, webhook: Webhook, delivered: bool) -> None:
+        await self._meet()
+        await self.inside.webhook_done(webhook, delivered)
+
+    async def repair(self, now: Instant) -> Repairs:
+        await self._meet()
+        return await self.inside.repair(now)
+
+    async def prune(self, ended_before: Instant, limit: int) -> int:
+        await self._meet()
+        return await self.inside.prune(ended_before, limit)
+
+    async def health(self) -> dict[str, Any]:
+        await self._meet()
+        return await self.inside.health()

@@ -1,0 +1,5 @@
+"""Webhooks: telling a client that its job has ended."""
+
+from lucius.webhooks.sender import WebhookSender
+
+__all__ = ["WebhookSender"]

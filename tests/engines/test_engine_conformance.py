@@ -1,0 +1,110 @@
+"""The outbox engine passes the engine suite over every ledger and bus."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from lucius.buses.memory import MemoryBus
+from lucius.buses.sql import SqlBus
+from lucius.clocks import SystemClock
+from lucius.domain.callbacks import CallbackKey, TokenSigner
+from lucius.domain.directive import CallbackUrls
+from lucius.engines.outbox.engine import EngineSettings, OutboxEngine
+from lucius.ledgers.memory import MemoryLedger
+from lucius.ledgers.sql import SqlLedger
+from lucius.ports.bus import Bus
+from lucius.ports.clock import Clock
+from lucius.ports.engine import Engine
+from lucius.ports.ledger import Ledger
+from lucius.ports.observer import Observer
+from lucius.sql.postgres import PostgresDatabase
+from lucius.sql.sqlite import SqliteDatabase
+from lucius.testing.engine_stand import EngineStand
+from lucius.testing.engine_suite import EngineSuite
+
+SETTINGS = EngineSettings(
+    outbox_retry_interval=0.05,
+    sweep_interval=0.02,
+    repair_interval=0.5,
+    upkeep_interval=0.5,
+    claim_seconds=0.5,
+    publish_timeout_seconds=0.25,
+    circuit_open_seconds=0.15,
+    stop_seconds=10.0,
+)
+
+
+def make_engine(ledger: Ledger, bus: Bus, clock: Clock) -> OutboxEngine:
+    signer = TokenSigner((CallbackKey("k1", b"secret"),))
+    return OutboxEngine(ledger, bus, clock, signer, CallbackUrls.under("http://127.0.0.1"), Observer(), SETTINGS)
+
+
+async def kill_engine(engine: Engine) -> None:
+    """Everything the engine runs is gone at once."""
+    assert isinstance(engine, OutboxEngine)
+    tasks = [*engine._tasks, *engine._loops, *engine._turns._running]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class OutboxSuite(EngineSuite):
+    @pytest.fixture
+    async def stand(self, ledger: Ledger, bus: Bus) -> AsyncIterator[EngineStand]:
+        async with EngineStand(ledger, bus, SystemClock(), make_engine, kill_engine) as stand:
+            yield stand
+
+
+class OnMemoryBus(OutboxSuite):
+    @pytest.fixture
+    async def bus(self) -> AsyncIterator[MemoryBus]:
+        async with MemoryBus(SystemClock()) as bus:
+            yield bus
+
+
+class TestMemoryLedgerAndMemoryBus(OnMemoryBus):
+    @pytest.fixture
+    async def ledger(self) -> AsyncIterator[MemoryLedger]:
+        async with MemoryLedger() as ledger:
+            yield ledger
+
+
+class TestSqliteLedgerAndMemoryBus(OnMemoryBus):
+    @pytest.fixture
+    async def ledger(self, sqlite_database: SqliteDatabase) -> AsyncIterator[SqlLedger]:
+        async with SqlLedger(sqlite_database) as ledger:
+            yield ledger
+
+
+class TestPostgresLedgerAndMemoryBus(OnMemoryBus):
+    @pytest.fixture
+    async def ledger(self, postgres_database: PostgresDatabase) -> AsyncIterator[SqlLedger]:
+        async with SqlLedger(postgres_database) as ledger:
+            yield ledger
+
+
+class TestSqliteLedgerAndItsBus(OutboxSuite):
+    @pytest.fixture
+    async def bus(self, sqlite_database: SqliteDatabase) -> AsyncIterator[SqlBus]:
+        async with SqlBus(sqlite_database, SystemClock()) as bus:
+            yield bus
+
+    @pytest.fixture
+    async def ledger(self, sqlite_database: SqliteDatabase, bus: SqlBus) -> AsyncIterator[SqlLedger]:
+        async with SqlLedger(sqlite_database, bus) as ledger:
+            yield ledger
+
+
+class TestPostgresLedgerAndItsBus(OutboxSuite):
+    @pytest.fixture
+    async def bus(self, postgres_database: PostgresDatabase) -> AsyncIterator[SqlBus]:
+        async with SqlBus(postgres_database, SystemClock()) as bus:
+            yield bus
+
+    @pytest.fixture
+    async def ledger(self, postgres_database: PostgresDatabase, bus: SqlBus) -> AsyncIterator[SqlLedger]:
+        async with SqlLedger(postgres_database, bus) as ledger:
+            yield ledger
