@@ -332,7 +332,10 @@ def test_random_lives_keep_the_invariants(
         fact = fact_of(kind, whom, job, told)
         claim_seconds = 4.0 if can_publish else 0.0
         decision = ask(
-            job, fact, clock.now(), lambda claim=claim_seconds, no=number: FixedFresh(claim, no)  # type: ignore[misc]
+            job,
+            fact,
+            clock.now(),
+            lambda claim=claim_seconds, no=number: FixedFresh(claim, no),  # type: ignore[misc]
         )
         check_decision(job, fact, decision, leases)
         job = decision.job

@@ -45,9 +45,7 @@ def directive_of(job: Job, traceparent: str | None = None) -> tuple[dict[str, An
 
 
 @pytest.mark.parametrize("step_index", [0, 1, 2])
-def test_directive_meets_the_published_schema(
-    validator: jsonschema_rs.Draft202012Validator, step_index: int
-) -> None:
+def test_directive_meets_the_published_schema(validator: jsonschema_rs.Draft202012Validator, step_index: int) -> None:
     for wishes in ({}, {"mode": Mode.BURST, "doc_id": "doc-42"}, {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}):
         body, _ = directive_of(job_at(step_index, **wishes))
         validator.validate(body)

@@ -1,8 +1,7 @@
-"""SQLite: one file, one owner, one writer thread.
+"""SQLite: one file, one owner, one writer.
 
-The writer takes every script that has gathered and commits them together: a commit costs an fsync, and whoever waits for
-one shares it. Each script stands on its own savepoint, so one that fails takes nobody with it. Reads run in a thread and
-on a connection of their own and never wait for the writer.
+The writer takes every script that has gathered and commits them together: a commit costs an fsync, and whoever waits
+for one shares it. Each script stands on its own savepoint, so one that fails takes nobody with it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import json
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -28,87 +27,87 @@ T = TypeVar("T")
 
 GROUP_MAX = 64
 """Scripts in one commit."""
-BUSY_MILLISECONDS = 2_000
+BUSY_MILLISECONDS = 100
+"""Nobody else should ever hold the file's lock; somebody who looks into it with a tool may, for a moment."""
 CACHE_KIB = 32_768
 CHECKPOINT_PAGES = 4_000
 
 
 class _Task:
-    __slots__ = ("future", "loop", "script")
+    __slots__ = ("future", "script")
 
-    def __init__(self, script: Callable[[], Script[Any]], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, script: Callable[[], Script[Any]]) -> None:
         self.script = script
-        self.loop = loop
-        self.future: asyncio.Future[Any] = loop.create_future()
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
 
-class _Worker:
-    """A thread with a connection, that runs scripts one group after another."""
+class _Thread:
+    """A thread that does one thing after another and tells the event loop how each went."""
 
-    def __init__(self, path: Path, read_only: bool) -> None:
-        self._path = path
-        self._read_only = read_only
-        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(
-            target=self._loop, name=f"sqlite-{'reader' if read_only else 'writer'}", daemon=True
-        )
-        self._connection = _connect(path, read_only)
+    def __init__(self, name: str) -> None:
+        self._orders: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = queue.SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
+    def do(self, act: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self._orders.put((act, done))
+
+    def stop(self) -> None:
+        self._orders.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (order := self._orders.get()) is not None:
+            act, done = order
+            outcome = act()
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(done, outcome)
+
+
+class _Writer:
+    """Runs scripts in the event loop's own thread and only waits for the disk elsewhere.
+
+    A statement is a few microseconds of work, for which SQLite gives up the interpreter lock and then has to wait for
+    it: in a thread of its own, half of a transaction's time went into such waits. A commit is where the disk is waited
+    for, and what arrives meanwhile makes up the next group.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._connection = _connect(path, read_only=False)
+        self._cursor = self._connection.cursor()
+        self._committer = _Thread("sqlite-commit")
+        self._waiting: list[_Task] = []
+        self._is_busy = False
+
     async def submit(self, script: Callable[[], Script[T]]) -> T:
-        task = _Task(script, asyncio.get_running_loop())
-        self._tasks.put(task)
+        task = _Task(script)
+        self._waiting.append(task)
+        if not self._is_busy:
+            self._is_busy = True
+            asyncio.get_running_loop().call_soon(self._begin)
         result: T = await task.future
         return result
 
     def stop(self) -> None:
-        self._tasks.put(None)
-        self._thread.join()
+        self._committer.stop()
         self._connection.close()
 
-    def _loop(self) -> None:
-        while True:
-            task = self._tasks.get()
-            if task is None:
-                return
-            group = [task]
-            is_last = False
-            while len(group) < GROUP_MAX:
-                try:
-                    more = self._tasks.get_nowait()
-                except queue.Empty:
-                    break
-                if more is None:
-                    is_last = True
-                    break
-                group.append(more)
-            self._answer(group, self._run_group(group))
-            if is_last:
-                return
-
-    def _run_group(self, group: list[_Task]) -> list[Any]:
-        """One transaction for the whole group; a result or an exception for each."""
-        cursor = self._connection.cursor()
+    def _begin(self) -> None:
+        group, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
         try:
-            cursor.execute("BEGIN" if self._read_only else "BEGIN IMMEDIATE")
+            self._cursor.execute("BEGIN IMMEDIATE")
+            results = [self._run_one(task) for task in group]
         except apsw.Error as error:
-            return [_unavailable(error)] * len(group)
-        results: list[Any] = []
-        try:
-            for task in group:
-                results.append(self._run_one(cursor, task))
-            cursor.execute("COMMIT")
-        except apsw.Error as error:
-            self._roll_back(cursor)
-            return [_unavailable(error)] * len(group)
-        return results
+            self._roll_back()
+            self._finish(group, [_unavailable(error)] * len(group))
+            return
+        self._committer.do(
+            self._commit, lambda failure: self._finish(group, [failure] * len(group) if failure else results)
+        )
 
-    def _run_one(self, cursor: apsw.Cursor, task: _Task) -> Any:
-        if self._read_only:
-            try:
-                return _drive(cursor, task.script())
-            except Exception as error:
-                return error
+    def _run_one(self, task: _Task) -> Any:
+        cursor = self._cursor
         cursor.execute("SAVEPOINT script")
         try:
             result = _drive(cursor, task.script())
@@ -126,28 +125,68 @@ class _Worker:
         cursor.execute("RELEASE script")
         return result
 
-    def _roll_back(self, cursor: apsw.Cursor) -> None:
+    def _commit(self) -> DatabaseUnavailable | None:
+        try:
+            self._cursor.execute("COMMIT")
+        except apsw.Error as error:
+            self._roll_back()
+            return _unavailable(error)
+        return None
+
+    def _roll_back(self) -> None:
         if self._connection.in_transaction:
+            self._cursor.execute("ROLLBACK")
+
+    def _finish(self, group: list[_Task], results: list[Any]) -> None:
+        _resolve(group, results)
+        if self._waiting:
+            # Whoever was just answered may have something to add to the next group.
+            asyncio.get_running_loop().call_soon(self._begin)
+        else:
+            self._is_busy = False
+
+
+class _Reader:
+    """Reads in a thread and on a connection of its own: a long one keeps nobody waiting."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = _connect(path, read_only=True)
+        self._thread = _Thread("sqlite-reader")
+
+    async def submit(self, script: Callable[[], Script[T]]) -> T:
+        task = _Task(script)
+        self._thread.do(lambda: self._run(task), lambda result: _resolve([task], [result]))
+        result: T = await task.future
+        return result
+
+    def stop(self) -> None:
+        self._thread.stop()
+        self._connection.close()
+
+    def _run(self, task: _Task) -> Any:
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute("BEGIN")
+            result = _drive(cursor, task.script())
+            cursor.execute("COMMIT")
+            return result
+        except apsw.Error as error:
+            if self._connection.in_transaction:
+                cursor.execute("ROLLBACK")
+            return _unavailable(error)
+        except Exception as error:
             cursor.execute("ROLLBACK")
-
-    @staticmethod
-    def _answer(group: list[_Task], results: list[Any]) -> None:
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
-        for task, result in zip(group, results, strict=True):
-            by_loop.setdefault(task.loop, []).append((task.future, result))
-        for loop, answers in by_loop.items():
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_resolve, answers)
+            return error
 
 
-def _resolve(answers: list[tuple[asyncio.Future[Any], Any]]) -> None:
-    for future, result in answers:
-        if future.done():
+def _resolve(group: Sequence[_Task], results: Sequence[Any]) -> None:
+    for task, result in zip(group, results, strict=True):
+        if task.future.done():
             continue
         if isinstance(result, BaseException):
-            future.set_exception(result)
+            task.future.set_exception(result)
         else:
-            future.set_result(result)
+            task.future.set_result(result)
 
 
 def _drive(cursor: apsw.Cursor, script: Script[T]) -> T:
@@ -212,15 +251,15 @@ class SqliteDatabase:
         self.path = path
         self.name = f"SQLite file {path}"
         self._lock_file: int | None = None
-        self._writer: _Worker | None = None
-        self._reader: _Worker | None = None
+        self._writer: _Writer | None = None
+        self._reader: _Reader | None = None
 
     async def __aenter__(self) -> SqliteDatabase:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._own()
         try:
-            self._writer = _Worker(self.path, read_only=False)
-            self._reader = _Worker(self.path, read_only=True)
+            self._writer = _Writer(self.path)
+            self._reader = _Reader(self.path)
         except apsw.Error as error:
             await self.__aexit__(None, None, None)
             raise _unavailable(error) from error

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from lucius.domain.effects import Outcome
 from lucius.domain.errors import InfrastructureError
-from lucius.domain.inputs import Acked, PauseAsked
+from lucius.domain.inputs import Acked, CancelAsked, PauseAsked, ResumeAsked
 from lucius.domain.job import RULES_VERSION, JobStatus
 from lucius.domain.step import StepStatus
 from lucius.ports.engine import Started
@@ -256,17 +256,22 @@ class EngineRecovery:
         job_id = await stand.submit(steps=["ocr"])
         work = await stand.take()
         await stand.ack(work, first)
-        assert await second.tell(job_id, "acme", PauseAsked("operator")) is not None
-        await stand.until(job_id, JobStatus.PAUSED)
-        told = await first.tell(job_id, "acme", PauseAsked("operator"))
+        for engine, fact, status in (
+            (first, PauseAsked("operator"), JobStatus.PAUSED),
+            (second, ResumeAsked("operator"), JobStatus.IN_PROGRESS),
+            (first, PauseAsked("operator"), JobStatus.PAUSED),
+            (second, CancelAsked("operator"), JobStatus.CANCELLING),
+            (first, CancelAsked("operator"), JobStatus.CANCELLING),
+        ):
+            told = await engine.tell(job_id, "acme", fact)
+            assert told is not None
+            stand.expect(told, Outcome.APPLIED)
+            await stand.until(job_id, status)
+        await stand.succeed(work, None, second)
+        await stand.until(job_id, JobStatus.CANCELLED)
+        told = await first.tell(job_id, "acme", CancelAsked("operator"))
         assert told is not None
-        assert told.status is JobStatus.PAUSED
-        await stand.resume(job_id)
-        await stand.until(job_id, JobStatus.IN_PROGRESS)
-        told = await first.tell(job_id, "acme", PauseAsked("operator"))
-        assert told is not None
-        stand.expect(told, Outcome.APPLIED)
-        await stand.until(job_id, JobStatus.PAUSED)
+        stand.expect(told, Outcome.JOB_TERMINAL)
 
     async def test_job_that_cannot_be_decided_harms_no_other(self, stand: EngineStand) -> None:
         """A job of a later version's rules, found after a step back to this one."""

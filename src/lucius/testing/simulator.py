@@ -129,9 +129,7 @@ class Simulation:
         self._clock.set(self._now)
         start_at = after(self._now, 60) if self._happens(0.1) else None
         steps = ["ocr", "embedding", "sis"][: self._dice.randint(1, 3)]
-        fact = accepted(
-            self._clock, steps=steps, policy=POLICY, deadline_seconds=DEADLINE_SECONDS, not_before=start_at
-        )
+        fact = accepted(self._clock, steps=steps, policy=POLICY, deadline_seconds=DEADLINE_SECONDS, not_before=start_at)
         job_id = fact.spec.job_id
         self._leases[job_id] = set()
         self.trails[job_id] = []
