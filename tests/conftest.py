@@ -20,6 +20,7 @@ for _module in ("ledger", "bus", "engine"):
     pytest.register_assert_rewrite(f"lucius.testing.{_module}_suite")
 pytest.register_assert_rewrite(
     "lucius.testing.bus_delivery",
+    "lucius.testing.bus_durability",
     "lucius.testing.bus_publishing",
     "lucius.testing.engine_failures",
     "lucius.testing.engine_operations",

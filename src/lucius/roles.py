@@ -124,6 +124,7 @@ async def _database(settings: Settings) -> AsyncIterator[Database]:
 async def _up(settings: Settings, services: bool, sample: Sample | None) -> None:
     listener = _listen(settings)
     settings = replace(settings, port=listener.getsockname()[1])
+    folder = Path(settings.data).resolve() / "sample"  # noqa: ASYNC240 - before anything is served
     async with open_app(settings) as desk, _served(desk, listener) as server:
         print(_greeting(desk.settings, services), file=sys.stderr, flush=True)
         stop = asyncio.Event()
@@ -134,7 +135,7 @@ async def _up(settings: Settings, services: bool, sample: Sample | None) -> None
             url = f"http://{_reachable(settings.host)}:{settings.port}"
             helpers.append(asyncio.create_task(run_services(url, desk.settings.api_key, stop=stop)))
             if sample is not None:
-                helpers.append(asyncio.create_task(_sample(sample, desk.settings, url)))
+                helpers.append(asyncio.create_task(_sample(sample, desk.settings, url, folder)))
         await server.until_stopped()
         stop.set()
         desk.stopping.set()
@@ -144,8 +145,8 @@ async def _up(settings: Settings, services: bool, sample: Sample | None) -> None
             helper.cancel()
 
 
-async def _sample(sample: Sample, settings: Settings, url: str) -> None:
-    await sample(url, settings.api_key, Path(settings.data).resolve() / "sample")
+async def _sample(sample: Sample, settings: Settings, url: str, folder: Path) -> None:
+    await sample(url, settings.api_key, folder)
     print(f"\nLUCIUS stays up at {url}. Press Ctrl-C to stop it.", file=sys.stderr, flush=True)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from lucius.buses.memory import DUPLICATE_WINDOW_SECONDS as MEMORY_WINDOW
 from lucius.buses.memory import MemoryBus
-from lucius.buses.sql import SqlBus
-from lucius.buses.sql.bus import DUPLICATE_WINDOW_SECONDS as SQL_WINDOW
+from lucius.buses.sql import JournaledBus, SqlBus
+from lucius.buses.sql.upkeep import DUPLICATE_WINDOW_SECONDS as SQL_WINDOW
 from lucius.ports.bus import Bus
 from lucius.sql.postgres import PostgresDatabase
 from lucius.sql.sqlite import SqliteDatabase
@@ -32,6 +32,7 @@ class TimedByHand(BusSuite):
 
 class TestMemoryBus(TimedByHand):
     duplicate_window_seconds = MEMORY_WINDOW
+    is_durable = False
 
     @pytest.fixture
     async def bus(self, clock: ManualClock) -> AsyncIterator[MemoryBus]:
@@ -42,16 +43,25 @@ class TestMemoryBus(TimedByHand):
 class TestSqliteBus(TimedByHand):
     duplicate_window_seconds = SQL_WINDOW
 
+    delivery_counts_survive = False  # A first delivery is only remembered, so that a pull costs no write.
+
+    def other_client(self, bus: Bus) -> Bus:
+        """Only after the first is gone: this bus has one owner."""
+        assert isinstance(bus, JournaledBus)
+        return JournaledBus(bus.database, self._clock)
+
     @pytest.fixture
-    async def bus(self, sqlite_database: SqliteDatabase, clock: ManualClock) -> AsyncIterator[SqlBus]:
-        async with SqlBus(sqlite_database, clock) as bus:
+    async def bus(self, sqlite_database: SqliteDatabase, clock: ManualClock) -> AsyncIterator[JournaledBus]:
+        async with JournaledBus(sqlite_database, clock) as bus:
             yield bus
 
 
 class TestPostgresBus(TimedByHand):
     duplicate_window_seconds = SQL_WINDOW
 
-    def other_client(self, bus: Bus) -> Bus | None:
+    is_shared = True
+
+    def other_client(self, bus: Bus) -> Bus:
         assert isinstance(bus, SqlBus)
         return SqlBus(bus.database, self._clock)
 

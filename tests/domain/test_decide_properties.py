@@ -58,6 +58,7 @@ class FixedFresh:
 
     def __init__(self, claim_seconds: float, number: int) -> None:
         self.claim_seconds = claim_seconds
+        self.publishes_inside = False
         self._number = number
 
     def lease_id(self) -> str:
@@ -79,12 +80,12 @@ def ask(job: Job | None, fact: Input, now: int, make_fresh: Callable[[], Fresh])
 # --- The tables ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", JOB_TERMINAL)
+@pytest.mark.parametrize("status", sorted(JOB_TERMINAL))
 def test_job_table_has_no_way_out_of_a_terminal_state(status: JobStatus) -> None:
     assert not [move for move in JobMove if (status, move) in JOB_TRANSITIONS]
 
 
-@pytest.mark.parametrize("status", STEP_TERMINAL)
+@pytest.mark.parametrize("status", sorted(STEP_TERMINAL))
 def test_step_table_has_no_way_out_of_a_terminal_state(status: StepStatus) -> None:
     assert not [move for move in StepMove if (status, move) in STEP_TRANSITIONS]
 

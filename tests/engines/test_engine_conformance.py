@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from lucius.buses.memory import MemoryBus
-from lucius.buses.sql import SqlBus
+from lucius.buses.sql import JournaledBus, SqlBus
 from lucius.clocks import SystemClock
 from lucius.domain.callbacks import CallbackKey, TokenSigner
 from lucius.domain.directive import CallbackUrls
@@ -90,12 +90,12 @@ class TestPostgresLedgerAndMemoryBus(OnMemoryBus):
 
 class TestSqliteLedgerAndItsBus(OutboxSuite):
     @pytest.fixture
-    async def bus(self, sqlite_database: SqliteDatabase) -> AsyncIterator[SqlBus]:
-        async with SqlBus(sqlite_database, SystemClock()) as bus:
+    async def bus(self, sqlite_database: SqliteDatabase) -> AsyncIterator[JournaledBus]:
+        async with JournaledBus(sqlite_database, SystemClock()) as bus:
             yield bus
 
     @pytest.fixture
-    async def ledger(self, sqlite_database: SqliteDatabase, bus: SqlBus) -> AsyncIterator[SqlLedger]:
+    async def ledger(self, sqlite_database: SqliteDatabase, bus: JournaledBus) -> AsyncIterator[SqlLedger]:
         async with SqlLedger(sqlite_database, bus) as ledger:
             yield ledger
 

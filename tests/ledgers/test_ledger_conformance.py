@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from lucius.buses.sql import SqlBus
+from lucius.buses.sql import JournaledBus, SqlBus
 from lucius.domain.attempt import DispatchStatus
 from lucius.ledgers.memory import MemoryLedger
 from lucius.ledgers.sql import SqlLedger
 from lucius.ports.ledger import Ledger
-from lucius.sql.database import Database, Run, Script
+from lucius.sql.database import Run, Script
 from lucius.sql.postgres import PostgresDatabase
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.testing.ledger_suite import EnlistingSuite, LedgerSuite
@@ -79,25 +79,25 @@ class TestPostgresLedger(SqlLedgerSuite):
             yield ledger
 
 
-class SqlEnlistingSuite(EnlistingSuite):
+class TestSqliteEnlisting(EnlistingSuite):
     @pytest.fixture
-    async def bus(self, database: Database, clock: ManualClock) -> AsyncIterator[SqlBus]:
-        async with SqlBus(database, clock) as bus:
+    async def bus(self, sqlite_database: SqliteDatabase, clock: ManualClock) -> AsyncIterator[JournaledBus]:
+        async with JournaledBus(sqlite_database, clock) as bus:
             yield bus
 
     @pytest.fixture
-    async def ledger(self, database: Database, bus: SqlBus) -> AsyncIterator[SqlLedger]:
-        async with SqlLedger(database, bus) as ledger:
+    async def ledger(self, sqlite_database: SqliteDatabase, bus: JournaledBus) -> AsyncIterator[SqlLedger]:
+        async with SqlLedger(sqlite_database, bus) as ledger:
             yield ledger
 
 
-class TestSqliteEnlisting(SqlEnlistingSuite):
+class TestPostgresEnlisting(EnlistingSuite):
     @pytest.fixture
-    def database(self, sqlite_database: SqliteDatabase) -> SqliteDatabase:
-        return sqlite_database
+    async def bus(self, postgres_database: PostgresDatabase, clock: ManualClock) -> AsyncIterator[SqlBus]:
+        async with SqlBus(postgres_database, clock) as bus:
+            yield bus
 
-
-class TestPostgresEnlisting(SqlEnlistingSuite):
     @pytest.fixture
-    def database(self, postgres_database: PostgresDatabase) -> PostgresDatabase:
-        return postgres_database
+    async def ledger(self, postgres_database: PostgresDatabase, bus: SqlBus) -> AsyncIterator[SqlLedger]:
+        async with SqlLedger(postgres_database, bus) as ledger:
+            yield ledger

@@ -22,6 +22,7 @@ TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 class _Fresh:
     claim_seconds = 30.0
+    publishes_inside = False
 
     def __init__(self) -> None:
         self._leases = 0

@@ -153,7 +153,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Jobs that failed for good, and messages that the bus gave up on", "DeadLetters", LIMIT, CURSOR,
     ),
     _admin("lanes", "listLanes", admin.list_lanes, "How much waits on every lane", "LaneList"),
-    _admin("tenants", "listTenants", admin.list_tenants, "Tenants, and their jobs in flight against the limit", "TenantList"),
+    _admin("tenants", "listTenants", admin.list_tenants, "Tenants, and their jobs in flight", "TenantList"),
     Operation(
         method="GET", path="/healthz", name="healthz", handler=admin.healthz, tag="machines",
         summary="The process is alive", role=None, answer="Health",

@@ -43,7 +43,7 @@ async def _read_to_end(receive: Receive, bytes_max: int) -> bytes:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise CallerError.of("MALFORMED_JSON", "the caller hung up before its body was complete")
-        chunk = message.get("body", b"")
+        chunk: bytes = message.get("body", b"")
         if len(body) + len(chunk) > bytes_max:
             raise _too_large(bytes_max)
         body = body + chunk if body else chunk

@@ -1,7 +1,7 @@
 """Peek-lock queues in memory: what the buses of a single process are made of.
 
-A message waits in one of two places: `ready`, in the order of delivery, or `later`, a heap of messages that are locked or
-delayed, by the moment at which they become deliverable. Entries that have moved on are skipped when they are met.
+A message waits in one of two places: `ready`, in the order of delivery, or `later`, a heap of messages that are locked
+or delayed, by the moment at which they become deliverable. Entries that have moved on are skipped when they are met.
 """
 
 from __future__ import annotations

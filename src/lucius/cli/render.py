@@ -133,7 +133,7 @@ def aligned(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> list[s
 def job_lines(job: Job, now: datetime) -> list[str]:
     facts = aligned(job_facts(job, now))
     steps = [step_cells(step, now) for step in job.get("steps") or ()]
-    return [*facts, *([""] + aligned(steps, STEP_COLUMNS) if steps else [])]
+    return [*facts, *(["", *aligned(steps, STEP_COLUMNS)] if steps else [])]
 
 
 def attempt_lines(steps: Iterable[Step], now: datetime) -> list[str]:

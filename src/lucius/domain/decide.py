@@ -79,25 +79,8 @@ def _dispatched_step(draft: Draft, step_id: str, attempt_no: int) -> int | None:
 
 def _on_published(draft: Draft, fact: Published) -> None:
     index = _dispatched_step(draft, fact.step_id, fact.attempt_no)
-    if index is None:
-        return
-    step = draft.steps[index]
-    assert step.attempt is not None
-    attempt = draft.close_dispatch(step.attempt, DispatchStatus.SENT)
-    if step.status is not StepStatus.DISPATCHING or draft.is_terminal:
-        draft.steps[index] = replace(step, attempt=attempt)
-        draft.record("PUBLISHED", index)
-        return
-    policy = step.spec.policy
-    draft.move_step(
-        index,
-        StepMove.PUBLISHED,
-        attempt=attempt,
-        due_at=after(draft.now, policy.ack_timeout_seconds),
-        queue_until=after(draft.now, policy.queue_timeout_seconds),
-    )
-    draft.move_job(JobMove.RAN)
-    draft.record("PUBLISHED", index)
+    if index is not None:
+        draft.mark_published(index)
 
 
 def _on_publish_failed(draft: Draft, fact: PublishFailed) -> None:
@@ -189,7 +172,7 @@ def _pick_up(draft: Draft, index: int) -> None:
     policy = step.spec.policy
     attempt = draft.close_dispatch(step.attempt, DispatchStatus.SENT)
     attempt = replace(attempt, acked_at=draft.now, ended_at=None, error=None)
-    ends_by = after(draft.now, policy.max_step_seconds)
+    ends_by = after(draft.now, policy.max_step_seconds) if step.ends_by is None else step.ends_by
     draft.move_step(
         index,
         StepMove.ACKED,
@@ -216,7 +199,12 @@ def _on_heartbeat(draft: Draft, fact: HeartbeatSeen) -> None:
     index = _hear(draft, fact, "HEARTBEAT")
     if index is None:
         return
-    is_pickup = draft.steps[index].status is not StepStatus.PROCESSING
+    step = draft.steps[index]
+    is_pickup = step.status is not StepStatus.PROCESSING
+    if step.ends_by is not None and step.ends_by <= draft.now:
+        draft.outcome = Outcome.STALE_ATTEMPT
+        draft.record("HEARTBEAT", index, outcome=Outcome.STALE_ATTEMPT)
+        return
     if is_pickup:
         # Its ACK was lost, but the work is under way: a heartbeat proves as much.
         _pick_up(draft, index)

@@ -21,6 +21,11 @@ class Fresh(Protocol):
         """How long a new attempt is claimed for publishing by who decides; zero while nothing can be published."""
         ...
 
+    @property
+    def publishes_inside(self) -> bool:
+        """Whether the bus takes a directive in the very commit that creates its attempt."""
+        ...
+
     def lease_id(self) -> str:
         """A lease id that was never used before."""
         ...
@@ -119,6 +124,27 @@ class Draft:
         self.record("ATTEMPT_CREATED", index, lease_id=attempt.lease_id)
         if self.fresh.claim_seconds > 0:
             self.effects.append(PublishDirective(index))
+            if self.fresh.publishes_inside:
+                self.mark_published(index)
+
+    def mark_published(self, index: int) -> None:
+        """The bus took the current attempt's directive: its ack clock starts, unless a service was quicker."""
+        step = self.steps[index]
+        assert step.attempt is not None
+        attempt = self.close_dispatch(step.attempt, DispatchStatus.SENT)
+        if step.status is StepStatus.DISPATCHING and not self.is_terminal:
+            policy = step.spec.policy
+            self.move_step(
+                index,
+                StepMove.PUBLISHED,
+                attempt=attempt,
+                due_at=after(self.now, policy.ack_timeout_seconds),
+                queue_until=after(self.now, policy.queue_timeout_seconds),
+            )
+            self.move_job(JobMove.RAN)
+        else:
+            self.steps[index] = replace(step, attempt=attempt)
+        self.record("PUBLISHED", index)
 
     def close_dispatch(self, attempt: Attempt, dispatch: DispatchStatus) -> Attempt:
         """Settle the outbox side of an attempt, once."""

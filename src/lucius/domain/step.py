@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Raw, Struct
 
-from lucius.domain.attempt import NULL, Attempt, Failure
+from lucius.domain.attempt import NULL, Attempt, DispatchStatus, Failure
 from lucius.domain.protocol import Policy
 from lucius.domain.time import Instant
 
@@ -105,6 +105,10 @@ class Step(Struct, frozen=True, kw_only=True):
     @property
     def attempt_no(self) -> int:
         return self.attempt.attempt_no if self.attempt else 0
+
+    @property
+    def attempt_was_sent(self) -> bool:
+        return self.attempt is not None and self.attempt.dispatch is DispatchStatus.SENT
 
     @property
     def is_terminal(self) -> bool:

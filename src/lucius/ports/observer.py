@@ -19,7 +19,7 @@ class Observer:
         """`kind` is ACK, RESULT or HEARTBEAT; `outcome` the answer, or FORGED."""
 
     def dispatched(self, count: int, lag_seconds: float) -> None:
-        """Directives were taken by a bus outside the ledger's database, the oldest this long after its attempt was made."""
+        """A bus outside the ledger's database took directives, the oldest so long after its attempt was made."""
 
     def circuit_changed(self, is_open: bool, reason: str) -> None: ...
 

@@ -11,6 +11,8 @@ class Migration(Struct, frozen=True):
     version: int
     name: str
     statements: tuple[str, ...]
+    for_sharing: tuple[str, ...] = ()
+    """Only where several processes share the database; a single owner keeps this in memory."""
 
 
 class SchemaMismatch(Exception):
@@ -77,9 +79,9 @@ MIGRATIONS: tuple[Migration, ...] = (
                 body BYTEA, properties TEXT NOT NULL, enqueued_at BIGINT NOT NULL, visible_at BIGINT NOT NULL,
                 delivery_count BIGINT NOT NULL, expires_at BIGINT NOT NULL, ended_at BIGINT, reason TEXT)""",
             "CREATE UNIQUE INDEX messages_once ON messages (message_id, subscription_id)",
-            "CREATE INDEX messages_ready ON messages (subscription_id, visible_at, message_seq) WHERE state = 'QUEUED'",
             "CREATE INDEX messages_dead ON messages (ended_at) WHERE state = 'DEAD'",
         ),
+        ("CREATE INDEX messages_ready ON messages (subscription_id, visible_at, message_seq) WHERE state = 'QUEUED'",),
     ),
 )
 
@@ -102,7 +104,7 @@ def _upgrade_script(is_shared: bool) -> Script[int]:
             f"the database is at version {current}; this program knows up to {VERSION}: upgrade LUCIUS"
         )
     for migration in MIGRATIONS[current:]:
-        for statement in migration.statements:
+        for statement in migration.statements + (migration.for_sharing if is_shared else ()):
             yield Run(statement)
         yield Run("INSERT INTO schema_versions (version, name) VALUES ($1, $2)", [(migration.version, migration.name)])
     return VERSION - current

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from lucius.domain.time import after
@@ -41,9 +41,20 @@ class BusParts:
         """Let that much time pass for the bus: by waiting, or by moving the clock it goes by."""
         raise NotImplementedError
 
-    def other_client(self, bus: Bus) -> Bus | None:
-        """Another client of the same bus, as another process would have; None for a bus that is one object."""
-        return None
+    is_durable = True
+    """Whether what was published outlives the process."""
+    delivery_counts_survive = True
+    """Whether the count of deliveries outlives the process from the first one on."""
+    is_shared = False
+    """Whether several processes may use this bus at the same time."""
+
+    def other_client(self, bus: Bus) -> Bus:
+        """Another client of the same bus, not opened yet, as another or the next process would have."""
+        raise NotImplementedError
+
+    def client_beside(self, bus: Bus) -> AbstractAsyncContextManager[Bus]:
+        """A client of another process where there may be one, else the same."""
+        return self.other_client(bus) if self.is_shared else nullcontext(bus)
 
     async def take(
         self, bus: Bus, limit: int = 10, *, topics: Sequence[str] = ("lane",), name: str = "ocr", wait: float = 0.0
@@ -67,6 +78,18 @@ class BusPublishing(BusParts):
         assert delivery.body == body
         assert dict(delivery.properties) == properties
         assert delivery.delivery_count == 1
+
+    async def test_many_messages_in_one_call_all_arrive(self, bus: Bus) -> None:
+        await bus.declare([Subscription(topic="lane", name="ocr"), Subscription(topic="lane", name="audit")])
+        names = [f"m{place:03d}" for place in range(150)]
+        await self.publish(bus, *names)
+        taken = await self.take(bus, 200, wait=1.0)
+        assert ids(taken) == names
+        assert [each.body for each in taken] == [f"body of {name}".encode() for name in names]
+        await bus.settle([each.ref for each in taken[:100]])
+        await bus.abandon([each.ref for each in taken[100:]])
+        assert sorted(ids(await self.take(bus, 200, wait=1.0))) == names[100:]
+        assert ids(await self.take(bus, 200, name="audit", wait=1.0)) == names
 
     async def test_publish_of_nothing_answers_nothing(self, bus: Bus) -> None:
         assert await bus.publish([]) == []
@@ -130,20 +153,20 @@ class BusPublishing(BusParts):
 
     async def test_any_client_publishes_to_a_subscription_just_declared(self, bus: Bus) -> None:
         await bus.declare([Subscription(topic="lane", name="ocr")])
-        async with self.other_client(bus) or nullcontext(bus) as client:
+        async with self.client_beside(bus) as client:
             await bus.declare([Subscription(topic="lane", name="new")])
             assert await client.publish([message("m1")]) == [None]
             assert ids(await self.take(bus, name="new", wait=1.0)) == ["m1"]
 
     async def test_any_client_publishes_to_a_topic_just_declared(self, bus: Bus) -> None:
-        async with self.other_client(bus) or nullcontext(bus) as client:
+        async with self.client_beside(bus) as client:
             await bus.declare([Subscription(topic="lane", name="ocr")])
             assert await client.publish([message("m1")]) == [None]
             assert ids(await self.take(bus, wait=1.0)) == ["m1"]
 
     async def test_any_client_receives_from_a_subscription_just_declared(self, bus: Bus) -> None:
         await bus.declare([Subscription(topic="lane", name="ocr")])
-        async with self.other_client(bus) or nullcontext(bus) as client:
+        async with self.client_beside(bus) as client:
             await bus.declare([Subscription(topic="lane", name="new")])
             await self.publish(bus, "m1")
             assert ids(await self.take(client, name="new", wait=2.0)) == ["m1"]

@@ -7,10 +7,11 @@ clock it goes by. Override `pass_time`, the times and the flags of `BusParts` wh
 from __future__ import annotations
 
 from lucius.testing.bus_delivery import BusDelivery
+from lucius.testing.bus_durability import BusDurability
 from lucius.testing.bus_publishing import BusPublishing
 
 __all__ = ["BusSuite"]
 
 
-class BusSuite(BusPublishing, BusDelivery):
+class BusSuite(BusPublishing, BusDelivery, BusDurability):
     """Everything the bus port promises."""

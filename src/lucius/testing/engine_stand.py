@@ -25,7 +25,7 @@ from lucius.testing.faults import FaultyBus, FaultyLedger
 from lucius.testing.invariants import check_ledger
 from lucius.testing.samples import STEP_IDS, new_job
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 15.0
 """How long a test waits for what must happen."""
 QUIET_SECONDS = 0.15
 """How long a test looks for what must not happen."""

@@ -230,6 +230,21 @@ class LedgerWriting:
             assert sorted(map(repr, told)) == [repr(Committed()), *[repr(Conflict())] * 7]
         assert (await ledger.inflight())["tenant:globex"] == 3
 
+    async def test_many_changes_in_one_call_all_stand(self, ledger: Ledger, clock: ManualClock) -> None:
+        scribe = Scribe(ledger, clock)
+        changes = [scribe.creation(key=f"job {place}", tenant_id=f"tenant {place % 5}") for place in range(150)]
+        assert await ledger.commit(changes) == [Committed()] * 150
+        jobs = [standing(change) for change in changes]
+        assert await ledger.load([job.job_id for job in jobs]) == {job.job_id: job for job in jobs}
+        changes = [scribe.change(job, ack(job), heartbeat(job, place / 150)) for place, job in enumerate(jobs)]
+        assert await ledger.commit(changes[40:60]) == [Committed()] * 20
+        assert await ledger.commit(changes) == [Committed()] * 40 + [Conflict()] * 20 + [Committed()] * 90
+        jobs = [standing(change) for change in changes]
+        assert await ledger.load([job.job_id for job in jobs]) == {job.job_id: job for job in jobs}
+        for job in jobs[::50]:
+            assert len(await ledger.events(job.job_id, 0, 100)) == job.event_seq
+        assert (await ledger.inflight())["global"] == 150
+
     async def test_concurrent_stories_of_many_jobs_lose_nothing(self, ledger: Ledger, clock: ManualClock) -> None:
         scribe = Scribe(ledger, clock)
 

@@ -27,6 +27,7 @@ class ManualClock:
 
     def __init__(self, now: Instant = START, claim_seconds: float = 30.0, jitter: float = 0.5) -> None:
         self.claim_seconds = claim_seconds
+        self.publishes_inside = False
         self._now = now
         self._jitter = jitter
         self._jobs = 0

@@ -1,4 +1,4 @@
-"""Accepting commands: validate, claim, make room, start. One job for one command, or an error that names every fault."""
+"""Accepting commands: validate, claim, make room, start. One command, one job, or an error with every fault."""
 
 from __future__ import annotations
 

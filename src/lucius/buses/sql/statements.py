@@ -1,7 +1,7 @@
 """Every statement of the bus, in PostgreSQL's dialect (see `lucius.sql.dialect`).
 
-A message is one row per subscription that wanted it. QUEUED rows are deliverable from `visible_at` on: a lock is nothing
-but a `visible_at` that lies ahead. SETTLED rows are kept, emptied, until the duplicate window has passed.
+A message is one row per subscription that wanted it. QUEUED rows are deliverable from `visible_at` on: a lock is
+nothing but a `visible_at` that lies ahead. SETTLED rows are kept, emptied, until the duplicate window has passed.
 """
 
 from __future__ import annotations

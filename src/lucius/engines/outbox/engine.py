@@ -44,7 +44,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
 class _Fresh:
     """Fresh ids from the clock; claims only while something can be published."""
 
-    def __init__(self, clock: Clock, claim_seconds: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock, claim_seconds: Callable[[], float], publishes_inside: bool) -> None:
+        self.publishes_inside = publishes_inside
         self.lease_id = clock.lease_id
         self.jitter = clock.jitter
         self._claim_seconds = claim_seconds
@@ -79,7 +80,6 @@ class OutboxEngine:
         self._watchers: dict[str, set[asyncio.Event]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._loops: list[asyncio.Task[None]] = []
-        is_enlisted = ledger.enlists(bus)
         self._circuit = Circuit(clock, settings.circuit_open_seconds, observer)
         self._dispatcher = Dispatcher(
             ledger, bus, clock, observer, self._circuit, self._compose, self._tell, settings.publish_timeout_seconds
@@ -88,11 +88,11 @@ class OutboxEngine:
         self._turns = Turns(
             ledger,
             clock,
-            _Fresh(clock, self._claim_seconds),
+            _Fresh(clock, self._claim_seconds, ledger.enlists(bus)),
             observer,
             JobCache(settings.cache_bytes_max),
             self._compose,
-            self._refusal_of if is_enlisted else None,
+            bus.refusal,
             self._dispatcher.add,
             self._changed,
             settings.turn_inputs_max,
@@ -124,8 +124,7 @@ class OutboxEngine:
         turns, dispatcher = self._tasks
         try:
             async with asyncio.timeout(self._settings.stop_seconds):
-                while not self._turns.is_idle:
-                    await asyncio.sleep(0.005)
+                await self._turns.until_idle()
                 self._dispatcher.stop()
                 await dispatcher
                 self._turns.stop()
@@ -193,10 +192,6 @@ class OutboxEngine:
         step = job.steps[step_index]
         name = message_id(job.job_id, step.spec.step_id, step.attempt_no)
         return Message(id=name, topic=job.spec.routing.topic, body=body, properties=properties)
-
-    def _refusal_of(self, message: Message) -> str | None:
-        refused = self._bus.refusal(message)
-        return refused.reason if refused else None
 
     async def _sweep(self) -> None:
         while await self._sweeper.sweep() == SWEEP_MAX:

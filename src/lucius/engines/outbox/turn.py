@@ -19,10 +19,10 @@ from lucius.domain.directive import message_id
 from lucius.domain.draft import Fresh
 from lucius.domain.effects import CallWebhook, Decision, Event, PublishDirective, SettleDirective
 from lucius.domain.errors import InfrastructureError
-from lucius.domain.inputs import Accepted, DeadlinePassed, Input, Published, PublishFailed
+from lucius.domain.inputs import Accepted, DeadlinePassed, Input, PublishFailed
 from lucius.domain.job import Job, JobStatus
 from lucius.engines.outbox.cache import JobCache
-from lucius.ports.bus import DeliveryRef, Message
+from lucius.ports.bus import DeliveryRef, Message, Refused
 from lucius.ports.clock import Clock
 from lucius.ports.engine import NewJob, Started, Told
 from lucius.ports.ledger import (
@@ -38,6 +38,7 @@ from lucius.ports.observer import Observer
 
 TURNS_AT_ONCE = 2
 """One is decided while the other is written; more would only make turns smaller, and commits more."""
+IDLE_LOOK_SECONDS = 0.01
 TRIES_MAX = 10
 """How often an input is decided again because its job had changed in between."""
 
@@ -94,6 +95,21 @@ class _Work:
         )
 
 
+class _MessageRefused(Exception):
+    """The enlisted bus will not take a message."""
+
+
+class Unpublished:
+    """Fresh things as they are, but for a bus that does not take part in the commit."""
+
+    publishes_inside = False
+
+    def __init__(self, fresh: Fresh) -> None:
+        self.claim_seconds = fresh.claim_seconds
+        self.lease_id = fresh.lease_id
+        self.jitter = fresh.jitter
+
+
 class Effects:
     """What a turn leaves to be done after its commit, for a bus outside the ledger's database."""
 
@@ -113,20 +129,19 @@ class Turns:
         observer: Observer,
         cache: JobCache,
         compose: Callable[[Job, int], Message],
-        refuses: Callable[[Message], str | None] | None,
+        refusal: Callable[[Message], Refused | None],
         after_commit: Callable[[Effects], None],
         on_change: Callable[[str], None],
         inputs_max: int,
         queue_max: int,
     ) -> None:
-        """`refuses` is given where the bus is enlisted: messages are then published inside the turn."""
         self._ledger = ledger
         self._clock = clock
         self._fresh = fresh
         self._observer = observer
         self._cache = cache
         self._compose = compose
-        self._refuses = refuses
+        self._refusal = refusal
         self._after_commit = after_commit
         self._on_change = on_change
         self._inputs_max = inputs_max
@@ -197,9 +212,9 @@ class Turns:
         finally:
             self._in_turn.difference_update(pending.job_id for pending in batch)
 
-    @property
-    def is_idle(self) -> bool:
-        return not self._queue and not self._running
+    async def until_idle(self) -> None:
+        while self._queue or self._running:
+            await asyncio.wait({*self._running, asyncio.create_task(asyncio.sleep(IDLE_LOOK_SECONDS))})
 
     def stop(self) -> None:
         self._stopping = True
@@ -260,10 +275,19 @@ class Turns:
 
     def _decide(self, work: _Work, pending: Pending, now: int) -> None:
         work.pending.append(pending)
+        work.new = pending.new or work.new
         decision = decide(work.job, pending.fact, now, self._fresh)
-        if pending.new is not None:
-            work.new = pending.new
-        self._absorb(work, decision, now)
+        try:
+            self._absorb(work, decision, now)
+        except _MessageRefused as refused:
+            # The bus will not have the message: make the attempt anew, unpublished, and let its publish fail.
+            decision = decide(work.job, pending.fact, now, Unpublished(self._fresh))
+            self._absorb(work, decision, now)
+            assert work.job is not None
+            work.publish.clear()
+            step = work.job.current_step
+            failed = PublishFailed(step.spec.step_id, step.attempt_no, str(refused))
+            self._absorb(work, decide(work.job, failed, now, self._fresh), now)
         job = work.job
         assert job is not None
         if isinstance(pending.fact, Accepted):
@@ -272,34 +296,31 @@ class Turns:
             pending.answer = Told(decision.outcome, job.status, job.status is JobStatus.CANCELLING)
 
     def _absorb(self, work: _Work, decision: Decision, now: int) -> None:
-        work.job = decision.job
-        work.events.extend(decision.events)
+        job = decision.job
+        messages: list[Message] = []
         for effect in decision.effects:
             match effect:
                 case PublishDirective(step_index=index):
-                    if self._refuses is None:
-                        work.publish.append(index)
+                    if self._fresh.publishes_inside and job.steps[index].attempt_was_sent:
+                        messages.append(self._composed(job, index))
                     else:
-                        self._publish_inside(work, index, now)
+                        work.publish.append(index)
                 case SettleDirective(step_index=index, attempt_no=attempt_no):
-                    work.settled[_delivery_ref(decision.job, index, attempt_no)] = None
+                    work.settled[_delivery_ref(job, index, attempt_no)] = None
                 case CallWebhook(url=url):
-                    spec = decision.job.spec
+                    spec = job.spec
                     work.webhook = Webhook(job_id=spec.job_id, url=url, tenant_id=spec.tenant_id, next_at=now)
+        work.job = job
+        work.events.extend(decision.events)
+        work.messages.extend(messages)
 
-    def _publish_inside(self, work: _Work, index: int, now: int) -> None:
+    def _composed(self, job: Job, index: int) -> Message:
         """The bus shares the transaction: message, `Published` and the new state are one commit."""
-        assert work.job is not None and self._refuses is not None
-        step = work.job.steps[index]
-        message = self._compose(work.job, index)
-        reason = self._refuses(message)
-        fact: Input
-        if reason is None:
-            work.messages.append(message)
-            fact = Published(step.spec.step_id, step.attempt_no)
-        else:
-            fact = PublishFailed(step.spec.step_id, step.attempt_no, reason)
-        self._absorb(work, decide(work.job, fact, now, self._fresh), now)
+        message = self._compose(job, index)
+        refused = self._refusal(message)
+        if refused is not None:
+            raise _MessageRefused(refused.reason)
+        return message
 
     async def _commit(self, changes: list[Change], works: list[_Work]) -> list[CommitOutcome | Exception]:
         try:
@@ -330,7 +351,7 @@ class Turns:
                 self._cache.put(replace(change.after, revision=change.after.revision + 1))
                 self._answer(work)
                 effects.publish.extend((change.after, index) for index in work.publish)
-                if self._refuses is None:
+                if not self._fresh.publishes_inside:
                     effects.settle.extend(work.settled)
                 self._on_change(job_id)
             elif isinstance(outcome, Conflict):

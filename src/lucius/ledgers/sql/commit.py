@@ -1,8 +1,8 @@
 """The transaction that writes a turn.
 
 Locks are taken in one order everywhere, so that two turns never wait for each other in a circle: jobs by id, claims by
-key, messages, and last the in-flight counters by scope, each moved once by its net change. Counters are looked at before
-anything is written; if another process filled one in between, the transaction is rolled back and run again.
+key, messages, and last the in-flight counters by scope, each moved once by its net change. Counters are looked at
+before anything is written; if another process filled one in between, the transaction is rolled back and run again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def admit(creations: Sequence[Change], ending: dict[str, int], counts: dict[str,
 def commit_script(
     changes: Sequence[Change], enlisted: BusScript | None, is_shared: bool
 ) -> Script[list[CommitOutcome]]:
-    """`is_shared` is whether other processes may be writing too; where not, nothing need be locked or looked at twice."""
+    """`is_shared`: other processes may be writing too; where not, nothing need be locked or looked at twice."""
     outcomes: dict[str, CommitOutcome] = {}
     updates = [c for c in changes if c.before is not None]
     if updates:

@@ -5,7 +5,8 @@ from __future__ import annotations
 JOB_SPEC = (
     "job_id, tenant_id, request_type, protocol_id, protocol_version, schema_version, resolved_mode, decision_source,"
     " decision_reason, routing_key_used, lane, input_ref, output_ref, claim_key, idempotency_key, idempotency_hash,"
-    " doc_id, callback_urls, correlation_id, traceparent, not_before, deadline_at, created_at, redrive_of, rules_version"
+    " doc_id, callback_urls, correlation_id, traceparent, not_before, deadline_at, created_at, redrive_of,"
+    " rules_version"
 )
 JOB_STATE = (
     "status, current_step_id, current_step_index, attempts_total, updated_at, completed_at, error_code, error_message,"
@@ -13,8 +14,8 @@ JOB_STATE = (
 )
 STEP_SPEC = "job_id, step_index, step_id, step_type, service, payload, policy, workspace_ref, created_at"
 STEP_STATE = (
-    "status, attempt_no, attempts_counted, lease_id, due_at, queue_until, ends_by, progress, note, artifacts, output_ref,"
-    " last_error_code, last_error_message, updated_at, started_at, completed_at"
+    "status, attempt_no, attempts_counted, lease_id, due_at, queue_until, ends_by, progress, note, artifacts,"
+    " output_ref, last_error_code, last_error_message, updated_at, started_at, completed_at"
 )
 ATTEMPT_KEY = "job_id, step_index, attempt_no"
 ATTEMPT_SPEC = "step_id, lease_id, tenant_id, resolved_mode, lane, routing_key_used, created_at"
@@ -63,7 +64,10 @@ MOVE_SLOTS = (
     "INSERT INTO inflight (scope, jobs) VALUES ($1, $2)"
     " ON CONFLICT (scope) DO UPDATE SET jobs = inflight.jobs + excluded.jobs"
 )
-INSERT_WEBHOOK = f"INSERT INTO webhooks ({WEBHOOK}, status) VALUES ($1, $2, $3, $4, $5, $6, 'PENDING') ON CONFLICT (job_id) DO NOTHING"
+INSERT_WEBHOOK = (
+    f"INSERT INTO webhooks ({WEBHOOK}, status) VALUES ($1, $2, $3, $4, $5, $6, 'PENDING')"
+    + " ON CONFLICT (job_id) DO NOTHING"
+)
 
 # Reading: the engine.
 LOAD_JOBS = f"SELECT {JOB_SPEC}, {JOB_STATE} FROM jobs WHERE job_id = ANY($1::text[])"
@@ -105,7 +109,8 @@ FINISH_WEBHOOK = "UPDATE webhooks SET status = $2, attempts = $3, next_at = $4, 
 # Repair.
 COUNT_BY_TENANT_AND_MODE = (
     "SELECT tenant_id, resolved_mode, COUNT(*) FROM jobs"
-    " WHERE status IN ('QUEUED', 'DISPATCHING', 'IN_PROGRESS', 'PAUSED', 'CANCELLING') GROUP BY tenant_id, resolved_mode"
+    " WHERE status IN ('QUEUED', 'DISPATCHING', 'IN_PROGRESS', 'PAUSED', 'CANCELLING')"
+    " GROUP BY tenant_id, resolved_mode"
 )
 ALL_SLOTS = "SELECT scope, jobs FROM inflight ORDER BY scope FOR UPDATE"
 SET_SLOTS = "INSERT INTO inflight (scope, jobs) VALUES ($1, $2) ON CONFLICT (scope) DO UPDATE SET jobs = excluded.jobs"

@@ -1,0 +1,85 @@
+"""Bus suite, part three: what outlives the process that published it.
+
+The next process is a new client, opened once the one before it is forgotten, as after a crash. A bus that is not durable
+has nothing to show here, and shows that it starts empty.
+"""
+
+from __future__ import annotations
+
+from lucius.domain.time import after
+from lucius.ports.bus import Bus, Subscription
+from lucius.ports.clock import Clock
+from lucius.testing.bus_publishing import BusParts, ids, message, ref
+
+
+class BusDurability(BusParts):
+    async def _published(self, bus: Bus, *names: str) -> bool:
+        """Publish, and say whether there is anything to come back to."""
+        await bus.declare([Subscription(topic="lane", name="ocr", delivery_max=3)])
+        await self.publish(bus, *names)
+        return self.is_durable
+
+    async def test_published_messages_outlive_their_process_in_order(self, bus: Bus) -> None:
+        names = [f"m{place:02d}" for place in range(12)]
+        if not await self._published(bus, *names):
+            return
+        async with self.other_client(bus) as again:
+            taken = await self.take(again, 20, wait=1.0)
+            assert ids(taken) == names
+            assert [each.body for each in taken] == [f"body of {name}".encode() for name in names]
+            assert dict(taken[0].properties) == {"service": "ocr"}
+
+    async def test_settled_messages_do_not_come_back(self, bus: Bus) -> None:
+        if not await self._published(bus, "settled", "dead", "waiting"):
+            return
+        await self.take(bus, 2, wait=1.0)
+        await bus.settle([ref("settled")])
+        await bus.dead_letter([ref("dead")], "broken")
+        async with self.other_client(bus) as again:
+            assert ids(await self.take(again, wait=1.0)) == ["waiting"]
+            assert [letter.ref for letter in await again.dead_letters(10)] == [ref("dead")]
+            await self.publish(again, "settled", "dead", "waiting")
+            assert await self.take(again) == []
+
+    async def test_locked_messages_come_back_when_their_lock_has_run_out(self, bus: Bus) -> None:
+        if not await self._published(bus, "m1"):
+            return
+        await self.take(bus, wait=1.0)
+        await self.pass_time(self.lock_seconds)
+        async with self.other_client(bus) as again:
+            assert ids(await self.take(again, wait=1.0)) == ["m1"]
+
+    async def test_messages_that_kill_their_process_become_dead_letters(self, bus: Bus) -> None:
+        """However often everything is started again: what was delivered too often is set aside in the end."""
+        if not await self._published(bus, "poison") or not self.delivery_counts_survive:
+            return
+        deliveries = 0
+        client = bus
+        for _ in range(8):
+            await self.take(client, wait=0.1)
+            await self.pass_time(self.lock_seconds)
+            client = self.other_client(bus)
+            await client.__aenter__()
+            deliveries += 1
+            if await client.dead_letters(1):
+                break
+            await client.upkeep()
+        assert [letter.ref for letter in await client.dead_letters(10)] == [ref("poison")]
+        assert deliveries <= 5
+
+    async def test_delayed_messages_keep_their_time(self, bus: Bus, clock: Clock) -> None:
+        if not await self._published(bus):
+            return
+        moment = after(clock.now(), self.short_seconds)
+        assert await bus.publish([message("later", deliver_at=moment)]) == [None]
+        async with self.other_client(bus) as again:
+            assert await self.take(again) == []
+            await self.pass_time(self.short_seconds)
+            assert ids(await self.take(again, wait=1.0)) == ["later"]
+
+    async def test_subscriptions_outlive_their_process(self, bus: Bus) -> None:
+        if not await self._published(bus):
+            return
+        async with self.other_client(bus) as again:
+            await self.publish(again, "m1")
+            assert ids(await self.take(again, wait=1.0)) == ["m1"]

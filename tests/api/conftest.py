@@ -1,0 +1,205 @@
+"""A whole application behind its HTTP front, in this process, and the little that clients and workers need."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from lucius.api.app import create_front
+from lucius.bootstrap import open_app
+from lucius.clocks import SystemClock
+from lucius.desk import Desk
+from lucius.settings import Settings
+
+KEY = "lk_of_the_api_tests_0123456789"
+CALLBACK_KEYS = ("k1:0123456789abcdef0123456789abcdef",)
+IDS = ("jobId", "stepId", "tenant_id", "attempt_no", "lease_id")
+
+_numbers = count(1)
+
+
+class ShiftedClock(SystemClock):
+    """The real time, moved on by what a test says."""
+
+    shift_seconds = 0.0
+
+    def now(self) -> int:
+        return super().now() + int(self.shift_seconds * 1000)
+
+
+class Api:
+    """One caller of one application."""
+
+    def __init__(self, desk: Desk, client: httpx.AsyncClient, clock: ShiftedClock) -> None:
+        self.desk = desk
+        self.client = client
+        self.clock = clock
+
+    def with_key(self, key: str) -> Api:
+        """The same application, called by somebody else."""
+        return Api(self.desk, new_client(self.desk, key), self.clock)
+
+    # --- As a client -------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def envelope(**fields: Any) -> dict[str, Any]:
+        """A good one of one step, unlike any other; a field set to `...` is left out."""
+        known = {
+            "tenant_id": "acme",
+            "request_type": "OCR",
+            "input_ref": f"https://documents.example/in/{next(_numbers)}.pdf",
+            "output_ref": "https://documents.example/out/1.json",
+            "payload": {"language": "en"},
+            "schema_version": "1",
+        }
+        return {name: value for name, value in (known | fields).items() if value is not ...}
+
+    @classmethod
+    def envelope_of_three(cls, **fields: Any) -> dict[str, Any]:
+        payload = {"sis": {"prompt_set": ["When does it end?"]}}
+        return cls.envelope(**{"request_type": "OCR_EMBEDDING_SIS", "payload": payload} | fields)
+
+    async def submit(self, envelope: dict[str, Any] | None = None, **fields: Any) -> httpx.Response:
+        return await self.client.post("/v1/commands", json=envelope or self.envelope(**fields))
+
+    async def post_raw(self, body: bytes, path: str = "/v1/commands", **headers: str) -> httpx.Response:
+        return await self.client.post(path, content=body, headers={"Content-Type": "application/json"} | headers)
+
+    async def accepted(self, envelope: dict[str, Any] | None = None, **fields: Any) -> str:
+        answer = await self.submit(envelope, **fields)
+        assert answer.status_code == 202, answer.text
+        job_id: str = answer.json()["jobId"]
+        return job_id
+
+    async def job(self, job_id: str, **parameters: Any) -> dict[str, Any]:
+        answer = await self.client.get(f"/v1/jobs/{job_id}", params=parameters)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    async def ended(self, job_id: str) -> dict[str, Any]:
+        return await self.job(job_id, wait_seconds=20)
+
+    async def events(self, job_id: str) -> list[dict[str, Any]]:
+        answer = await self.client.get(f"/v1/jobs/{job_id}/events")
+        assert answer.status_code == 200, answer.text
+        return list(answer.json()["events"])
+
+    async def count(self) -> int:
+        """How many jobs the ledger holds."""
+        answer = await self.client.get("/v1/jobs", params={"limit": 500})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["next"] is None
+        return len(answer.json()["items"])
+
+    async def operate(self, job_id: str, verb: str, body: Any = None) -> httpx.Response:
+        return await self.client.post(f"/v1/jobs/{job_id}:{verb}", json=body if body is not None else {})
+
+    # --- As a worker -------------------------------------------------------------------------------------------------
+
+    async def pull(self, service: str = "ocr", max_: int = 1, wait_seconds: float = 10.0) -> list[dict[str, Any]]:
+        body = {"service": service, "max": max_, "wait_seconds": wait_seconds}
+        answer = await self.client.post("/v1/directives:pull", json=body)
+        assert answer.status_code == 200, answer.text
+        return list(answer.json()["directives"])
+
+    async def take(self, service: str = "ocr") -> dict[str, Any]:
+        """The next directive; it is waited for, and it must come."""
+        directives = await self.pull(service)
+        assert directives, f"no directive for {service}"
+        return directives[0]
+
+    async def call_back(
+        self, kind: str, directive: dict[str, Any], token: str | None = None, **fields: Any
+    ) -> httpx.Response:
+        """A callback for a directive. `fields` go into its body, before the directive's own ids."""
+        body = {name: directive[name] for name in IDS} | fields
+        headers = {"Lucius-Callback-Token": directive["callback_token"] if token is None else token}
+        async with new_client(self.desk, None) as nobody:  # The token is the only credential.
+            return await nobody.post(f"/v1/callbacks/{kind}", json=body, headers=headers)
+
+    async def ack(self, directive: dict[str, Any], **fields: Any) -> httpx.Response:
+        return await self.call_back("ack", directive, **fields)
+
+    async def heartbeat(self, directive: dict[str, Any], **fields: Any) -> httpx.Response:
+        return await self.call_back("heartbeat", directive, **fields)
+
+    async def result(self, directive: dict[str, Any], status: str = "SUCCEEDED", **fields: Any) -> httpx.Response:
+        return await self.call_back("result", directive, status=status, **fields)
+
+    async def work(self, service: str = "ocr", **fields: Any) -> dict[str, Any]:
+        """Take the next directive, acknowledge it and report its success."""
+        directive = await self.take(service)
+        assert (await self.ack(directive)).json()["outcome"] == "APPLIED"
+        answer = await self.result(directive, **fields)
+        assert answer.json()["outcome"] == "APPLIED", answer.text
+        return directive
+
+    async def fail(self, service: str = "ocr", failure_class: str = "NON_RETRYABLE", **fields: Any) -> dict[str, Any]:
+        directive = await self.take(service)
+        answer = await self.result(directive, "FAILED", failure_class=failure_class, **fields)
+        assert answer.json()["outcome"] == "APPLIED", answer.text
+        return directive
+
+
+def new_client(desk: Desk, key: str | None) -> httpx.AsyncClient:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    transport = httpx.ASGITransport(app=create_front(desk))
+    return httpx.AsyncClient(transport=transport, base_url="http://lucius.test", headers=headers, timeout=60)
+
+
+OpenApi = Callable[..., Awaitable[Api]]
+
+
+@pytest.fixture
+async def open_api(tmp_path: Path) -> AsyncIterator[OpenApi]:
+    """Open an application on SQLite; keyword arguments are settings. Everything is closed after the test."""
+    async with AsyncExitStack() as stack:
+
+        async def open_(**settings: Any) -> Api:
+            known: dict[str, Any] = {
+                "data": str(tmp_path / "data"),
+                "api_key": KEY,
+                "callback_keys": CALLBACK_KEYS,
+                "sweep_interval": 0.02,
+                "execution_backoff_seconds": (0.01,),
+                "ack_backoff_seconds": (0.01,),
+            }
+            clock = ShiftedClock()
+            desk = await stack.enter_async_context(open_app(Settings(**known | settings), clock=clock))
+            return Api(desk, await stack.enter_async_context(new_client(desk, KEY)), clock)
+
+        yield open_
+
+
+@pytest.fixture
+async def api(open_api: OpenApi) -> Api:
+    return await open_api()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def any_api(request: pytest.FixtureRequest, open_api: OpenApi) -> Api:
+    """The same, on each ledger."""
+    if request.param == "memory":
+        return await open_api(ledger="memory", bus="memory")
+    if request.param == "sqlite":
+        return await open_api()
+    return await open_api(ledger=request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
+def registry_folder(tmp_path: Path) -> Path:
+    """A registry of a test's own, with the protocols that ship."""
+    from lucius.registries.files import SHIPPED
+
+    folder = tmp_path / "registry"
+    for kind in ("protocols", "tenants"):
+        (folder / kind).mkdir(parents=True)
+    for path in (SHIPPED / "protocols").iterdir():
+        (folder / "protocols" / path.name).write_text(path.read_text("utf-8"), "utf-8")
+    return folder
