@@ -38,6 +38,9 @@ test: check ## Every check and every test, against real servers
 bench: setup ## Measure speed; writes docs/benchmarks.md and bench/results/latest.json
 	@$(BIN)/python -m bench
 
+diagrams: setup ## Draw the state diagrams of docs/reference/states.md from the tables
+	@$(BIN)/python docs/draw_states.py
+
 lock: setup ## Pin the dependencies again, with hashes and without addresses
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url --quiet -o requirements/runtime.txt
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --group dev -c requirements/runtime.txt --generate-hashes --no-emit-index-url --quiet -o requirements/dev.txt

@@ -117,7 +117,7 @@ async def open_app(
             message_bytes_max=bus.message_bytes_max,
             artifacts_bytes_max=settings.artifacts_bytes_max,
         )
-        acceptance = Acceptance(engine, registry, bus, clock, observer, rules, _workspace_root(settings))
+        acceptance = Acceptance(engine, ledger, registry, bus, clock, observer, rules, _workspace_root(settings))
         await acceptance.declare()
         await stack.enter_async_context(engine)
         if reconciles:

@@ -45,6 +45,29 @@ class Api:
         """The same application, called by somebody else."""
         return Api(self.desk, new_client(self.desk, key), self.clock)
 
+    @staticmethod
+    def assert_problem(
+        answer: httpx.Response, status: int, code: str, pointer: str | None = None
+    ) -> dict[str, Any]:
+        """The answer is this very problem, in the documented form."""
+        assert answer.status_code == status, answer.text
+        assert answer.headers["content-type"] == "application/problem+json"
+        problem: dict[str, Any] = answer.json()
+        assert set(problem) == {"type", "title", "status", "code", "detail", "errors", "correlation_id"}
+        assert (problem["status"], problem["code"]) == (status, code)
+        assert problem["correlation_id"]
+        assert problem["detail"]
+        assert problem["errors"][0]["code"] == code
+        for fault in problem["errors"]:
+            assert set(fault) == {"code", "pointer", "detail"}
+        if pointer is not None:
+            assert pointer in [fault["pointer"] for fault in problem["errors"]]
+        if status in (429, 503):
+            assert int(answer.headers["retry-after"]) >= 1
+        if status == 401:
+            assert answer.headers["www-authenticate"] == "Bearer"
+        return problem
+
     # --- As a client -------------------------------------------------------------------------------------------------
 
     @staticmethod
@@ -183,13 +206,16 @@ async def api(open_api: OpenApi) -> Api:
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-async def any_api(request: pytest.FixtureRequest, open_api: OpenApi) -> Api:
-    """The same, on each ledger."""
+def ledger_settings(request: pytest.FixtureRequest) -> dict[str, str]:
     if request.param == "memory":
-        return await open_api(ledger="memory", bus="memory")
-    if request.param == "sqlite":
-        return await open_api()
-    return await open_api(ledger=request.getfixturevalue("postgres_url"))
+        return {"ledger": "memory", "bus": "memory"}
+    return {} if request.param == "sqlite" else {"ledger": request.getfixturevalue("postgres_url")}
+
+
+@pytest.fixture
+async def any_api(ledger_settings: dict[str, str], open_api: OpenApi) -> Api:
+    """The same, on each ledger."""
+    return await open_api(**ledger_settings)
 
 
 @pytest.fixture

@@ -7,28 +7,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import httpx
 import pytest
-
-PROBLEM_FIELDS = {"type", "title", "status", "code", "detail", "errors", "correlation_id"}
-
-
-def assert_problem(answer: httpx.Response, status: int, code: str, pointer: str | None = None) -> dict[str, Any]:
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    problem: dict[str, Any] = answer.json()
-    assert set(problem) == PROBLEM_FIELDS
-    assert (problem["status"], problem["code"]) == (status, code)
-    assert problem["correlation_id"]
-    assert problem["detail"]
-    assert problem["errors"], "every problem names at least one fault"
-    assert problem["errors"][0]["code"] == code
-    for fault in problem["errors"]:
-        assert set(fault) == {"code", "pointer", "detail"}
-    if pointer is not None:
-        assert pointer in [fault["pointer"] for fault in problem["errors"]]
-    return problem
-
 
 async def test_command_is_taken_with_its_address(api: Any) -> None:
     answer = await api.submit()
@@ -72,7 +51,7 @@ async def test_equal_commands_at_the_same_moment_are_one_job(any_api: Any) -> No
 async def test_reused_key_is_refused(api: Any) -> None:
     job_id = await api.accepted(idempotency_key="k")
     answer = await api.submit(idempotency_key="k", output_ref="https://documents.example/other.json")
-    problem = assert_problem(answer, 422, "IDEMPOTENCY_KEY_REUSED", "/idempotency_key")
+    problem = api.assert_problem(answer, 422, "IDEMPOTENCY_KEY_REUSED", "/idempotency_key")
     assert job_id in problem["detail"]
     assert (await api.submit(tenant_id="other", idempotency_key="k")).status_code == 202
     assert await api.count() == 2
@@ -119,7 +98,7 @@ FAULTS: list[tuple[str, dict[str, Any], int, str, str]] = [
 async def test_faulty_envelope_is_refused_and_leaves_nothing(
     api: Any, fields: dict[str, Any], status: int, code: str, pointer: str
 ) -> None:
-    assert_problem(await api.submit(**fields), status, code, pointer)
+    api.assert_problem(await api.submit(**fields), status, code, pointer)
     assert await api.count() == 0
     validated = await api.client.post("/v1/commands:validate", json=api.envelope(**fields))
     assert validated.json()["valid"] is False
@@ -128,7 +107,7 @@ async def test_faulty_envelope_is_refused_and_leaves_nothing(
 
 async def test_refusal_names_every_fault_and_carries_the_gravest_code(api: Any) -> None:
     answer = await api.submit(tenant_id="", input_ref="ftp://a.example/b", payload=3, schema_version="9", colour=1)
-    problem = assert_problem(answer, 403, "REF_FORBIDDEN")
+    problem = api.assert_problem(answer, 403, "REF_FORBIDDEN")
     pointers = {fault["pointer"] for fault in problem["errors"]}
     assert pointers == {"/tenant_id", "/input_ref", "/payload", "/schema_version", "/colour"}
 
@@ -167,14 +146,14 @@ async def test_body_that_could_be_read_two_ways_is_refused(
 ) -> None:
     if path.endswith(":batch") and body.startswith(b'{"payload": [['):
         body = body.replace(b"[" * 32, b"[" * 34).replace(b"]" * 32, b"]" * 34)  # A batch is two levels deeper.
-    assert_problem(await api.post_raw(body, path), status, code)
+    api.assert_problem(await api.post_raw(body, path), status, code)
     assert await api.count() == 0
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "application/jsonp"])
 async def test_other_media_types_are_refused(api: Any, kind: str) -> None:
     answer = await api.client.post("/v1/commands", content=b"{}", headers={"Content-Type": kind})
-    assert_problem(answer, 415, "UNSUPPORTED_MEDIA_TYPE")
+    api.assert_problem(answer, 415, "UNSUPPORTED_MEDIA_TYPE")
 
 
 async def test_media_type_may_have_parameters(api: Any) -> None:
@@ -195,13 +174,13 @@ async def test_huge_body_is_refused_by_its_declared_size(api: Any) -> None:
     answer = await api.client.post(
         "/v1/commands", content=b" " * 200_000, headers={"Content-Type": "application/json"}
     )
-    assert_problem(answer, 413, "BODY_TOO_LARGE")
+    api.assert_problem(answer, 413, "BODY_TOO_LARGE")
     answer = await api.client.post("/v1/commands", content=chunks(), headers={"Content-Type": "application/json"})
-    assert_problem(answer, 413, "BODY_TOO_LARGE")
+    api.assert_problem(answer, 413, "BODY_TOO_LARGE")
     assert sent <= 131_072 + 2 * 4_096, "a body of undeclared size is not read to its end"
     for declared in ("9" * 30, "9" * 5_000):
         answer = await api.post_raw(b"{}", **{"Content-Length": declared})
-        assert_problem(answer, 413, "BODY_TOO_LARGE")
+        api.assert_problem(answer, 413, "BODY_TOO_LARGE")
     assert await api.count() == 0
 
 
@@ -209,7 +188,7 @@ async def test_payload_that_no_directive_could_carry_is_refused(open_api: Any) -
     api = await open_api(body_bytes_max=500_000)
     prompts = {"sis": {"prompt_set": ["x" * 8_000] * 20}}
     answer = await api.submit(api.envelope_of_three(payload=prompts))
-    assert_problem(answer, 422, "PAYLOAD_INVALID", "/payload")
+    api.assert_problem(answer, 422, "PAYLOAD_INVALID", "/payload")
 
 
 async def test_validate_says_what_would_become_of_a_command(api: Any) -> None:

@@ -56,9 +56,9 @@ STATES_MAX = 2_000
 class FixedFresh:
     """The same answers for the same decision: what is needed to ask `decide` twice."""
 
-    def __init__(self, claim_seconds: float, number: int) -> None:
+    def __init__(self, claim_seconds: float, number: int, publishes_inside: bool = False) -> None:
         self.claim_seconds = claim_seconds
-        self.publishes_inside = False
+        self.publishes_inside = publishes_inside
         self._number = number
 
     def lease_id(self) -> str:
@@ -173,9 +173,16 @@ def shape(job: Job, now: int) -> tuple[Any, ...]:
     )
 
 
-@pytest.mark.parametrize("steps", [["ocr"], ["ocr", "sis"]])
-@pytest.mark.parametrize("not_before", [None, after(START, 8)])
-def test_every_state_takes_every_input(steps: list[str], not_before: int | None) -> None:
+@pytest.mark.parametrize(
+    ("steps", "not_before", "publishes_inside"),
+    [
+        (["ocr"], None, False),
+        (["ocr"], after(START, 8), True),
+        (["ocr", "sis"], None, True),
+        (["ocr", "sis"], after(START, 8), False),
+    ],
+)
+def test_every_state_takes_every_input(steps: list[str], not_before: int | None, publishes_inside: bool) -> None:
     """Walk breadth first through every state that can be told apart, and try everything in each of them."""
     fact = accepted(ManualClock(), steps=steps, policy=QUICK, deadline_seconds=70, not_before=not_before)
     number = 0
@@ -188,7 +195,7 @@ def test_every_state_takes_every_input(steps: list[str], not_before: int | None)
         number += 1
         for claim_seconds in (4.0, 0.0):
             fresh_used = set(leases)
-            decision = decide(before, about, now, FixedFresh(claim_seconds, number))
+            decision = decide(before, about, now, FixedFresh(claim_seconds, number, publishes_inside))
             if decision.job is before and not isinstance(about, Acked | HeartbeatSeen | Resulted):
                 assert not decision.events
                 return
@@ -303,6 +310,7 @@ def fact_of(kind: str, whom: str, job: Job, told: list[Input]) -> Input:
     policy=policies,
     not_before=st.sampled_from([None, None, -5.0, 20.0]),
     deadline_seconds=st.sampled_from([50.0, 500.0, 50_000.0]),
+    publishes_inside=st.booleans(),
     life=st.lists(st.tuples(moves, st.booleans()), min_size=5, max_size=60),
 )
 def test_random_lives_keep_the_invariants(
@@ -310,6 +318,7 @@ def test_random_lives_keep_the_invariants(
     policy: Policy,
     not_before: float | None,
     deadline_seconds: float,
+    publishes_inside: bool,
     life: list[tuple[tuple[str, str, float | str], bool]],
 ) -> None:
     clock = ManualClock()
@@ -322,7 +331,7 @@ def test_random_lives_keep_the_invariants(
         deadline_seconds=deadline_seconds,
     )
     leases: set[str] = set()
-    decision = ask(None, fact, clock.now(), lambda: FixedFresh(4.0, 0))
+    decision = ask(None, fact, clock.now(), lambda: FixedFresh(4.0, 0, publishes_inside))
     check_decision(None, fact, decision, leases)
     job, events, told = decision.job, list(decision.events), []
     for number, ((kind, whom, jump), can_publish) in enumerate(life, 1):
@@ -336,7 +345,7 @@ def test_random_lives_keep_the_invariants(
             job,
             fact,
             clock.now(),
-            lambda claim=claim_seconds, no=number: FixedFresh(claim, no),  # type: ignore[misc]
+            lambda claim=claim_seconds, no=number: FixedFresh(claim, no, publishes_inside),  # type: ignore[misc]
         )
         check_decision(job, fact, decision, leases)
         job = decision.job

@@ -108,6 +108,18 @@ def test_accepted_while_nothing_can_be_published_leaves_the_row_unclaimed(clock:
     assert story.tell(DispatchDue()).effects == (PublishDirective(0),)
 
 
+def test_accepted_where_the_bus_shares_the_commit_is_published_at_once(clock: ManualClock) -> None:
+    clock.publishes_inside = True
+    story = Story(clock)
+    assert (story.job.status, story.step) == (J.IN_PROGRESS, S.INITIATED)
+    assert story.last.effects == (PublishDirective(0),)
+    assert story.types == ["ACCEPTED", "ATTEMPT_CREATED", "PUBLISHED"]
+    assert story.job.wake_at == after(START, 30)
+    story.tell(result(story.job))
+    assert story.types == ["RESULT", "ATTEMPT_CREATED", "PUBLISHED"]
+    assert PublishDirective(1) in story.last.effects
+
+
 def test_job_deadline_counts_from_not_before(clock: ManualClock) -> None:
     story = Story(clock, not_before=after(START, 1_000), deadline_seconds=100)
     assert story.job.spec.deadline_at == after(START, 1_100)

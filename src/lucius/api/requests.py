@@ -17,6 +17,8 @@ from lucius.usecases.complete import body_error
 
 T = TypeVar("T")
 
+LENGTH_DIGITS_MAX = 18
+
 
 async def read_body(request: Request, bytes_max: int, may_be_empty: bool = False) -> bytes:
     """The body, if it is JSON by its type and within the limit; a larger one is not read to its end."""
@@ -26,7 +28,7 @@ async def read_body(request: Request, bytes_max: int, may_be_empty: bool = False
             kind = value
         elif name == b"content-length":
             declared = value
-    if declared.isdigit() and int(declared) > bytes_max:
+    if declared.isdigit() and (len(declared) > LENGTH_DIGITS_MAX or int(declared) > bytes_max):
         raise _too_large(bytes_max)
     body = await _read_to_end(request.receive, bytes_max)
     if not body and may_be_empty:
@@ -38,17 +40,19 @@ async def read_body(request: Request, bytes_max: int, may_be_empty: bool = False
 
 
 async def _read_to_end(receive: Receive, bytes_max: int) -> bytes:
-    body = b""
+    chunks: list[bytes] = []
+    size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise CallerError.of("MALFORMED_JSON", "the caller hung up before its body was complete")
         chunk: bytes = message.get("body", b"")
-        if len(body) + len(chunk) > bytes_max:
+        size += len(chunk)
+        if size > bytes_max:
             raise _too_large(bytes_max)
-        body = body + chunk if body else chunk
+        chunks.append(chunk)
         if not message.get("more_body", False):
-            return body
+            return chunk if len(chunks) == 1 else b"".join(chunks)
 
 
 def _too_large(bytes_max: int) -> CallerError:
@@ -64,7 +68,7 @@ async def read_typed(request: Request, bytes_max: int, type_: type[T], may_be_em
     body = await read_body(request, bytes_max, may_be_empty)
     try:
         return msgspec.json.decode(body or b"{}", type=type_)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise body_error(error) from error
 
 

@@ -37,7 +37,7 @@ def parse(body: bytes, depth_max: int) -> object:
     except RecursionError:
         _refuse_depth(depth_max)
     # Fewer brackets than levels cannot be too deep, and that is the case of nearly every body.
-    if body.count(b"{") + body.count(b"[") > depth_max and _is_deeper(document, depth_max):
+    if body.count(b"{") + body.count(b"[") > depth_max and is_deeper(document, depth_max):
         _refuse_depth(depth_max)
     if _SURROGATE_ESCAPE.search(body):
         _check_surrogates(document)
@@ -87,7 +87,7 @@ def _refuse_constant(name: str) -> NoReturn:
     _refuse(f"{name} is not JSON")
 
 
-def _is_deeper(document: object, depth_max: int) -> bool:
+def is_deeper(document: object, depth_max: int) -> bool:
     """Level by level, so that the depth of the document is not the depth of our stack."""
     level: list[Any] = [document] if isinstance(document, dict | list) else []
     depth = 0

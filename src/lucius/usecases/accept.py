@@ -8,12 +8,12 @@ from typing import Any
 from msgspec import Struct
 
 from lucius.domain.envelope import EnvelopeRules, tenant_of
-from lucius.domain.errors import CallerError, LuciusError
+from lucius.domain.errors import CallerError, InfrastructureError, LuciusError
 from lucius.domain.routing import LANE_TOPICS
 from lucius.ports.bus import Bus, Subscription
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine, NewJob, Started
-from lucius.ports.ledger import Duplicate, Saturated
+from lucius.ports.ledger import Duplicate, Ledger, LedgerUnavailable, Saturated
 from lucius.ports.observer import Observer
 from lucius.ports.registry import Registry, RegistrySnapshot
 from lucius.usecases.rates import RateLimits
@@ -37,6 +37,7 @@ class Acceptance:
     def __init__(
         self,
         engine: Engine,
+        ledger: Ledger,
         registry: Registry,
         bus: Bus,
         clock: Clock,
@@ -45,6 +46,7 @@ class Acceptance:
         workspace_root: str,
     ) -> None:
         self._engine = engine
+        self._ledger = ledger
         self._registry = registry
         self._bus = bus
         self._clock = clock
@@ -59,7 +61,7 @@ class Acceptance:
         try:
             snapshot = await self._current()
             command = self._check(document, may_use, snapshot)
-            return self._taken(command, await self._start(command))
+            return self._taken(command, await self._start(command, snapshot))
         except LuciusError as error:
             self._observer.command_refused(error.code)
             raise
@@ -71,7 +73,7 @@ class Acceptance:
         for document in documents:
             try:
                 command = self._check(document, may_use, snapshot)
-                started.append((command, self._start(command)))
+                started.append((command, self._start(command, snapshot)))
             except LuciusError as error:
                 started.append(error)
         return [await self._finish(one) for one in started]
@@ -113,16 +115,28 @@ class Acceptance:
 
     def _check(self, document: object, may_use: MayUse, snapshot: RegistrySnapshot) -> Command:
         _check_tenant(document, may_use)
-        command = prepare(document, snapshot, self._rules, self._clock.now())
+        return prepare(document, snapshot, self._rules, self._clock.now())
+
+    def _start(self, command: Command, snapshot: RegistrySnapshot) -> Awaitable[Started | Duplicate | Saturated]:
         own = command.tenant.requests_per_second if command.tenant is not None else None
         rate = own if own is not None else snapshot.settings.requests_per_second
         if rate is not None:
-            self._rates.take(command.tenant_id, rate)
-        return command
-
-    def _start(self, command: Command) -> Awaitable[Started | Duplicate | Saturated]:
+            try:
+                self._rates.take(command.tenant_id, rate)
+            except CallerError as refusal:
+                return self._known(command, refusal)
         fact = to_accepted(command, self._clock.job_id(), self._clock.now(), self._workspace_root)
         return self._engine.submit(NewJob(fact=fact, claim=command.claim, limits=command.limits))
+
+    async def _known(self, command: Command, refusal: CallerError) -> Duplicate:
+        """A duplicate is answered before limits are checked: one that comes too soon as well."""
+        try:
+            known = await self._ledger.find_claim(command.claim.key)
+        except LedgerUnavailable as error:
+            raise InfrastructureError.unavailable(str(error)) from error
+        if known is None:
+            raise refusal
+        return known
 
     @staticmethod
     def _taken(command: Command, outcome: Started | Duplicate | Saturated) -> Taken:

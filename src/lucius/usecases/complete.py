@@ -14,6 +14,7 @@ from lucius.domain.effects import Outcome
 from lucius.domain.errors import CallerError, Fault, LuciusError, WorkerError
 from lucius.domain.inputs import Acked, Callback, HeartbeatSeen, Resulted
 from lucius.domain.routing import normal_form
+from lucius.domain.strict_json import is_deeper
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine, Told
 from lucius.ports.observer import Observer
@@ -21,6 +22,8 @@ from lucius.ports.observer import Observer
 CODE_CHARS_MAX = 128
 MESSAGE_CHARS_MAX = 2_000
 NOTE_CHARS_MAX = 500
+DEPTH_MAX = 32
+"""Levels of artifacts."""
 RATE_LIMITED_SECONDS = 30.0
 """How long to wait where a service was rate-limited and did not say for how long."""
 
@@ -139,10 +142,25 @@ class Completion:
             raise CallerError.of("BODY_TOO_LARGE", detail, "/artifacts")
         if len(bytes(body.output_ref)) > self._artifacts_bytes_max:
             raise CallerError.of("BODY_TOO_LARGE", "output_ref is too large", "/output_ref")
+        _check_readable(body.artifacts, "/artifacts")
+        _check_readable(body.output_ref, "/output_ref")
 
 
 def kind_of(body: AnyBody) -> str:
     return "ACK" if isinstance(body, AckBody) else "RESULT" if isinstance(body, ResultBody) else "HEARTBEAT"
+
+
+def _check_readable(raw: Raw, pointer: str) -> None:
+    """Later services are given this as it stands: what their parsers would choke on must not get in."""
+    if raw is NULL:
+        return
+    text = bytes(raw)
+    try:
+        value = msgspec.json.decode(text)
+    except _UNREADABLE as error:
+        raise CallerError.of("MALFORMED_JSON", f"this is not valid JSON: {error}", pointer) from error
+    if text.count(b"{") + text.count(b"[") > DEPTH_MAX and is_deeper(value, DEPTH_MAX):
+        raise CallerError.of("MALFORMED_JSON", f"this is nested deeper than {DEPTH_MAX} levels", pointer)
 
 
 def _clean(text: str, chars_max: int) -> str:
@@ -170,6 +188,7 @@ def _read_retry_after(body: ResultBody) -> float:
     return body.retry_after
 
 
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _decode_ack = msgspec.json.Decoder(AckBody).decode
 _decode_heartbeat = msgspec.json.Decoder(HeartbeatBody).decode
 _decode_result = msgspec.json.Decoder(ResultBody).decode
@@ -189,7 +208,7 @@ def read_callback(kind: str, body: bytes) -> AnyBody:
     decode = DECODERS[kind]
     try:
         return decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise body_error(error) from error
 
 
@@ -197,17 +216,17 @@ def read_batch(body: bytes) -> list[AnyBody | LuciusError]:
     """The callbacks of a batch; one that cannot be read takes nobody with it."""
     try:
         return list(_decode_batch_whole(body)["callbacks"])
-    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError):
+    except (*_UNREADABLE, KeyError):
         pass  # Something in it is wrong: find out what, item by item.
     try:
         items = _decode_batch(body).callbacks
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise body_error(error) from error
     found: list[AnyBody | LuciusError] = []
     for item in items:
         try:
             found.append(_decode_any(item))
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except _UNREADABLE as error:
             found.append(body_error(error))
     return found
 

@@ -79,10 +79,7 @@ class SqlBus:
         known: dict[tuple[str, str], _Known] = {}
         by_topic: dict[str, list[_Known]] = {}
         for row in await self._fetch(statements.SUBSCRIPTIONS):
-            subscription = Subscription(
-                topic=row[1], name=row[2], where=_decode(row[3]), delivery_max=row[4], ttl_seconds=row[5]
-            )
-            one = _Known(row[0], subscription)
+            one = _read_subscription(row)
             known[row[1], row[2]] = one
             by_topic.setdefault(row[1], []).append(one)
         self._known, self._by_topic = known, by_topic
@@ -109,9 +106,15 @@ class SqlBus:
     def enlisted(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> Script[None]:
         """Publish and settle as part of somebody's transaction."""
         now = self._clock.now()
-        rows = [row for message in messages for row in self._rows(message, now)]
-        if rows:
-            yield Run(statements.PUBLISH, rows)
+        if messages:
+            # Another process may have declared a subscription since this one last looked.
+            by_topic: dict[str, list[_Known]] = {}
+            topics = sorted({message.topic for message in messages})
+            for row in (yield Fetch(statements.SUBSCRIPTIONS_OF, [topics])):
+                by_topic.setdefault(row[1], []).append(_read_subscription(row))
+            rows = [row for message in messages for row in _rows(message, by_topic.get(message.topic, ()), now)]
+            if rows:
+                yield Run(statements.PUBLISH, rows)
         ended = self._keyed(settled)
         if ended:
             yield Run(statements.SETTLE, [(*key, now) for key in ended])
@@ -122,17 +125,6 @@ class SqlBus:
             for known in self._by_topic.get(message.topic, ()):
                 for event in self._waiters.get(known.id, ()):
                     event.set()
-
-    def _rows(self, message: Message, now: Instant) -> Iterable[tuple[Any, ...]]:
-        properties: str | None = None
-        for known in self._by_topic.get(message.topic, ()):
-            where = known.subscription.where
-            if any(message.properties.get(name) != value for name, value in where.items()):
-                continue
-            properties = properties or _encode(message.properties).decode()
-            visible_at = message.deliver_at or now
-            expires_at = after(now, known.subscription.ttl_seconds)
-            yield (known.id, message.id, message.body, properties, now, visible_at, expires_at)
 
     def _keyed(self, refs: Sequence[DeliveryRef]) -> list[tuple[str, int]]:
         """Message id and subscription of each, in the order in which rows are locked."""
@@ -148,6 +140,8 @@ class SqlBus:
     async def receive(
         self, topics: Sequence[str], subscription: str, limit: int, lock_seconds: float, wait_seconds: float
     ) -> list[Delivery]:
+        if any((topic, subscription) not in self._known for topic in topics):
+            await self._refresh()
         wanted = [known for topic in topics if (known := self._known.get((topic, subscription))) is not None]
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_seconds
@@ -309,6 +303,26 @@ class SqlBus:
             return await self.database.write(script)
         except DatabaseUnavailable as error:
             raise BusUnavailable(str(error)) from error
+
+
+def _read_subscription(row: Row) -> _Known:
+    return _Known(
+        row[0],
+        Subscription(topic=row[1], name=row[2], where=_decode(row[3]), delivery_max=row[4], ttl_seconds=row[5]),
+    )
+
+
+def _rows(message: Message, wanting: Sequence[_Known], now: Instant) -> Iterable[tuple[Any, ...]]:
+    """A row for each subscription whose filter the message passes."""
+    properties: str | None = None
+    for known in wanting:
+        where = known.subscription.where
+        if any(message.properties.get(name) != value for name, value in where.items()):
+            continue
+        properties = properties or _encode(message.properties).decode()
+        visible_at = message.deliver_at or now
+        expires_at = after(now, known.subscription.ttl_seconds)
+        yield (known.id, message.id, message.body, properties, now, visible_at, expires_at)
 
 
 def _in_turns(queues: list[tuple[int, list[Row]]]) -> Iterable[tuple[int, Row]]:

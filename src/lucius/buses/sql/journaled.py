@@ -102,7 +102,9 @@ class JournaledBus:
             seen = yield Fetch(statements.SEEN, [[message.id for message in taken]])
             known = {(row[0], row[1]) for row in seen}
             new = [message for message in taken if not any((message.id, i) in known for i in self._topic_ids(message))]
-            unique = {(message.topic, message.id): message for message in reversed(new)}
+            unique: dict[tuple[str, str], Message] = {}
+            for message in new:
+                unique.setdefault((message.topic, message.id), message)
             yield from self.enlisted(list(unique.values()), ())
             return {message.id for message in unique.values()}
 
@@ -163,13 +165,19 @@ class JournaledBus:
         if again:
             await self._run_each(statements.COUNT_DELIVERY, again)
         bodies = await self._bodies([(queue, held) for queue, held in taken if not held.body])
-        return [delivery(queue, held, held.body or bodies[held.message_id]) for queue, held in taken]
+        # Meanwhile a callback that a service sent before the last crash may have settled one of them.
+        return [
+            delivery(queue, held, body)
+            for queue, held in taken
+            if queue.held.get(held.message_id) is held
+            and (body := held.body or bodies.get(held.message_id)) is not None
+        ]
 
     async def _bodies(self, missing: Sequence[tuple[Queue, Held]]) -> dict[str, bytes]:
         if not missing:
             return {}
         found = await self._fetch(statements.BODIES, [held.message_id for _, held in missing])
-        return {row[0]: bytes(row[1] or b"") for row in found}
+        return {row[0]: bytes(row[1]) for row in found}
 
     async def _set_aside(self, topics: Sequence[str], subscription: str) -> None:
         now = self._clock.now()
@@ -182,8 +190,11 @@ class JournaledBus:
 
     async def _bury(self, queue: Queue, message_id: str, reason: str) -> None:
         now = self._clock.now()
-        await self._run_each(statements.BURY, [(message_id, self._id_of(queue), now, reason)])
-        queue.bury(message_id, now, reason)
+        held = queue.held.get(message_id)
+        if held is not None:
+            row = (message_id, self._id_of(queue), now, reason, held.delivery_count)
+            await self._run_each(statements.BURY_COUNTED, [row])
+            queue.bury(message_id, now, reason)
 
     def _id_of(self, queue: Queue) -> int:
         return self._ids[queue.subscription.topic, queue.subscription.name]

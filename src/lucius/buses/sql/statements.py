@@ -12,6 +12,7 @@ DECLARE = (
     " ttl_seconds = excluded.ttl_seconds"
 )
 SUBSCRIPTIONS = "SELECT subscription_id, topic, name, filter, delivery_max, ttl_seconds FROM subscriptions"
+SUBSCRIPTIONS_OF = f"{SUBSCRIPTIONS} WHERE topic = ANY($1::text[])"
 
 PUBLISH = (
     "INSERT INTO messages (subscription_id, message_id, state, body, properties, enqueued_at, visible_at,"
@@ -24,7 +25,7 @@ QUEUED = (
     "SELECT subscription_id, message_id, properties, enqueued_at, visible_at, delivery_count, expires_at FROM messages"
     " WHERE state = 'QUEUED' ORDER BY subscription_id, visible_at, message_seq"
 )
-BODIES = "SELECT message_id, body FROM messages WHERE message_id = ANY($1::text[])"
+BODIES = "SELECT message_id, body FROM messages WHERE message_id = ANY($1::text[]) AND body IS NOT NULL"
 COUNT_DELIVERY = "UPDATE messages SET delivery_count = $1 WHERE message_id = $2 AND subscription_id = $3"
 READY_ACROSS = (
     "SELECT m.message_seq, m.message_id, m.body, m.properties, m.delivery_count, m.subscription_id"
@@ -52,6 +53,10 @@ SETTLE = (
 )
 BURY = (
     "UPDATE messages SET state = 'DEAD', ended_at = $3, reason = $4"
+    " WHERE message_id = $1 AND subscription_id = $2 AND state = 'QUEUED'"
+)
+BURY_COUNTED = (
+    "UPDATE messages SET state = 'DEAD', ended_at = $3, reason = $4, delivery_count = $5"
     " WHERE message_id = $1 AND subscription_id = $2 AND state = 'QUEUED'"
 )
 BURY_BY_SEQ = (

@@ -68,10 +68,22 @@ class Pending:
 class _Work:
     """One job in a turn: what it was, what it has become, and everything that goes with the change."""
 
-    __slots__ = ("before", "events", "job", "messages", "new", "pending", "publish", "settled", "webhook")
+    __slots__ = (
+        "before",
+        "events",
+        "is_remembered",
+        "job",
+        "messages",
+        "new",
+        "pending",
+        "publish",
+        "settled",
+        "webhook",
+    )
 
-    def __init__(self, before: Job | None) -> None:
+    def __init__(self, before: Job | None, is_remembered: bool = False) -> None:
         self.before = before
+        self.is_remembered = is_remembered
         self.job = before
         self.new: NewJob | None = None
         self.pending: list[Pending] = []
@@ -234,23 +246,28 @@ class Turns:
         now = self._clock.now()
         # Deadlines are hints: the callbacks of the same turn come first.
         for pending in sorted(batch, key=lambda p: type(p.fact) is DeadlinePassed):
-            work = works.get(pending.job_id)
-            if work is None or (pending.tenant_id is not None and not _is_tenants(work, pending.tenant_id)):
-                pending.future.set_result(None)
-                continue
-            self._decide(work, pending, now)
+            self._hear(works.get(pending.job_id), pending, now)
         live = [work for work in works.values() if work.pending]
         changed = [work for work in live if work.job is not work.before]
-        for work in live:
-            if work.job is work.before:
-                self._answer(work)
-        if not changed:
+        if changed:
+            changes = [work.change() for work in changed]
+            outcomes = await self._commit(changes, changed)
+            self._conclude(changed, changes, outcomes)
+            pairs = zip(changes, outcomes, strict=True)
+            written = [change for change, outcome in pairs if isinstance(outcome, Committed)]
+            self._observer.turn_done(len(batch), perf_counter() - began, written)
+        await self._conclude_unchanged([work for work in live if work.job is work.before])
+
+    def _hear(self, work: _Work | None, pending: Pending, now: int) -> None:
+        """Decide one input; what goes wrong with it is its own affair."""
+        if work is None or (pending.tenant_id is not None and not _is_tenants(work, pending.tenant_id)):
+            _answer(pending, None)
             return
-        changes = [work.change() for work in changed]
-        outcomes = await self._commit(changes, changed)
-        self._conclude(changed, changes, outcomes)
-        written = [change for change, outcome in zip(changes, outcomes, strict=True) if isinstance(outcome, Committed)]
-        self._observer.turn_done(len(batch), perf_counter() - began, written)
+        try:
+            self._decide(work, pending, now)
+        except Exception as error:
+            self._observer.failed(f"deciding {type(pending.fact).__name__} for job {pending.job_id}", error)
+            self._fail([pending], error)
 
     async def _gather(self, batch: Sequence[Pending]) -> dict[str, _Work]:
         """The jobs that the batch is about: from memory where possible, the rest in one read."""
@@ -267,14 +284,13 @@ class Turns:
             if job is None:
                 missing.append(job_id)
             else:
-                works[job_id] = _Work(job)
+                works[job_id] = _Work(job, is_remembered=True)
         if missing:
             loaded = await self._ledger.load(list(dict.fromkeys(missing)))
             works.update({job_id: _Work(job) for job_id, job in loaded.items()})
         return works
 
     def _decide(self, work: _Work, pending: Pending, now: int) -> None:
-        work.pending.append(pending)
         work.new = pending.new or work.new
         decision = decide(work.job, pending.fact, now, self._fresh)
         try:
@@ -294,6 +310,7 @@ class Turns:
             pending.answer = Started(job.job_id, job.status)
         else:
             pending.answer = Told(decision.outcome, job.status, job.status is JobStatus.CANCELLING)
+        work.pending.append(pending)
 
     def _absorb(self, work: _Work, decision: Decision, now: int) -> None:
         job = decision.job
@@ -367,10 +384,26 @@ class Turns:
         if effects.publish or effects.settle:
             self._after_commit(effects)
 
+    async def _conclude_unchanged(self, works: Sequence[_Work]) -> None:
+        """Answer where nothing is to be written.
+
+        No commit compares revisions there, so what was decided on a remembered job is answered only if the job is still
+        that: somebody else, drift repair included, may have moved it on.
+        """
+        remembered = [work.before.job_id for work in works if work.is_remembered and work.before is not None]
+        current = await self._ledger.load(remembered) if remembered else {}
+        for work in works:
+            if work.is_remembered and work.before is not None:
+                job_id = work.before.job_id
+                if job_id not in current or current[job_id].revision != work.before.revision:
+                    self._cache.drop(job_id)
+                    self._decide_again(work)
+                    continue
+            self._answer(work)
+
     def _answer(self, work: _Work) -> None:
         for pending in work.pending:
-            if not pending.future.done():
-                pending.future.set_result(pending.answer)
+            _answer(pending, pending.answer)
 
     def _decide_again(self, work: _Work) -> None:
         for pending in reversed(work.pending):
@@ -380,6 +413,11 @@ class Turns:
             else:
                 self._queue.appendleft(pending)
         self._arrived.set()
+
+
+def _answer(pending: Pending, answer: Any) -> None:
+    if not pending.future.done():
+        pending.future.set_result(answer)
 
 
 def _is_tenants(work: _Work, tenant_id: str) -> bool:

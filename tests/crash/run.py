@@ -1,0 +1,64 @@
+"""A run under fire: commands come in, a worker works, and a killer kills; the pace is the killer's."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+from tests.crash.audit import audit, until_all_ended
+from tests.crash.client import Client, envelope, submit
+from tests.crash.processes import QUICK, Process
+from tests.crash.worker import Worker
+
+MAX_ATTEMPTS = int(QUICK["LUCIUS_MAX_ATTEMPTS"])
+LIFE_SECONDS_MAX = 0.5
+"""The longest that everything runs between two kills."""
+
+
+class Submitter:
+    """Sends each command once, again where it was not answered, and now and then again though it was."""
+
+    def __init__(self, client: Client, rng: random.Random) -> None:
+        self._client = client
+        self._rng = rng
+        self.accepted: dict[str, set[str]] = {}
+
+    async def send(self, key: str) -> None:
+        for _ in range(2 if self._rng.random() < 0.2 else 1):
+            job_id = await submit(self._client, envelope(key))
+            self.accepted.setdefault(key, set()).add(job_id)
+
+
+async def run_under_fire(processes: Sequence[Process], jobs: int, kills: int, seed: int) -> Worker:
+    """Submit so many jobs while so many kills hit the processes, then let it end and look at what is there."""
+    rng = random.Random(seed)
+    ports = [process.port for process in processes if process.port is not None]
+    async with Client(ports, rng) as client:
+        submitter = Submitter(client, rng)
+        sent: list[asyncio.Task[None]] = []
+        async with Worker(client, rng) as worker:
+            for kill in range(kills):
+                share = range(jobs * kill // kills, jobs * (kill + 1) // kills)
+                sent += [asyncio.create_task(submitter.send(f"job-{place}")) for place in share]
+                await _fire(rng.choice(processes), rng)
+                worker.check()
+            await asyncio.gather(*sent)
+            await until_all_ended(client, worker, jobs)
+            await asyncio.sleep(0.2)
+        assert len(submitter.accepted) == jobs
+        found = await audit(client, worker, submitter.accepted, MAX_ATTEMPTS)
+        assert len(found) == jobs
+        return worker
+
+
+async def _fire(process: Process, rng: random.Random) -> None:
+    """Let it run for a moment, kill it, start it again; one time in eight it dies again while it starts."""
+    await asyncio.sleep(rng.uniform(0.0, LIFE_SECONDS_MAX))
+    process.kill()
+    process.start()
+    if rng.random() < 0.125:
+        await asyncio.sleep(rng.uniform(0.2, 1.5))
+        process.kill()
+        process.start()
+    await asyncio.to_thread(process.wait_ready)
