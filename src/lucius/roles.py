@@ -18,7 +18,7 @@ import uvloop
 from msgspec.structs import replace
 
 from lucius.api.app import create_front
-from lucius.bootstrap import is_embedded, open_app, open_database
+from lucius.bootstrap import is_embedded, open_app, open_database, with_secrets
 from lucius.clocks import SystemClock
 from lucius.desk import Desk
 from lucius.domain.errors import InfrastructureError
@@ -122,6 +122,8 @@ async def _database(settings: Settings) -> AsyncIterator[Database]:
 
 
 async def _up(settings: Settings, services: bool, sample: Sample | None) -> None:
+    settings = with_secrets(settings)
+    configure_logs(settings)  # Again: what was made up just now must not be logged either.
     listener = _listen(settings)
     settings = replace(settings, port=listener.getsockname()[1])
     folder = Path(settings.data).resolve() / "sample"  # noqa: ASYNC240 - before anything is served

@@ -146,6 +146,7 @@ async def readyz(call: Call) -> Response:
         is_ready = False
     problems = getattr(call.desk.registry, "problems", ())
     checks["registry"] = [str(one) for one in problems] or "ok"
+    checks["api_keys"] = call.desk.authenticator.problem or "ok"
     status = "ok" if is_ready else "unavailable"
     return answer({"status": status, "checks": checks}, 200 if is_ready else 503)
 

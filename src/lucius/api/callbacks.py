@@ -32,8 +32,14 @@ async def _callback(call: Call, kind: str) -> Response:
     body = await read_body(call.request, settings.artifacts_bytes_max * 2 + SINGLE_OVERHEAD_BYTES)
     callback = read_callback(kind, body)
     token = call.request.headers.get(TOKEN_HEADER) or callback.callback_token
-    told = await call.desk.completion.told(callback, token)
-    return answer(_shown(told))
+    traces = call.desk.traces
+    if not traces.enabled:
+        return answer(_shown(await call.desk.completion.told(callback, token)))
+    ids = {"job_id": callback.jobId, "step_id": callback.stepId, "attempt_no": callback.attempt_no}
+    with traces.span(f"callback.{kind}", call.request.headers.get("traceparent"), **ids) as span:
+        told = await call.desk.completion.told(callback, token)
+        span.set("outcome", told.outcome.value)
+        return answer(_shown(told))
 
 
 ack = partial(_callback, kind="ack")

@@ -50,8 +50,8 @@ class Engine(AbstractAsyncContextManager["Engine"], Protocol):
         """Make every unsent row due now; how many there were."""
         ...
 
-    async def wait_for_change(self, job_id: str, timeout_seconds: float) -> bool:
-        """Wait until this process has written something about the job; False if it did not in time. A job may also
+    async def wait_for_change(self, job_id: str, timeout_seconds: float, until_ended: bool = False) -> bool:
+        """Wait until this process has written something about the job, or its end; False if not in time. A job may also
         change elsewhere: look again at least as often as `changes_elsewhere_seconds`."""
         ...
 

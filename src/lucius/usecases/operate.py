@@ -50,6 +50,8 @@ class Operations:
         if old.status not in (JobStatus.FAILED_FINAL, JobStatus.CANCELLED):
             detail = f"only a job that failed or was cancelled can be redriven; this one is {old.status.value}"
             raise CallerError.of("CONFLICT", detail)
+        if all(step.status is StepStatus.SUCCEEDED for step in old.steps):
+            raise CallerError.of("CONFLICT", "every step of this job succeeded before it ended: nothing is left to do")
         for number in range(1, REDRIVES_MAX + 1):
             claim = Claim(_claim_key(job_id, number), old.spec.idempotency_hash)
             held = await self._holder(claim)

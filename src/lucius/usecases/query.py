@@ -38,11 +38,12 @@ class Queries:
         """The job once it has ended, or as it is after so long, or when this process is stopping."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_seconds
+        slice_seconds = self._engine.changes_elsewhere_seconds
         while True:
-            changed = self._engine.wait_for_change(job_id, self._engine.changes_elsewhere_seconds)
-            waiter = asyncio.ensure_future(changed)
+            # The watch must stand before the job is read, or its end could be missed.
+            waiter = asyncio.ensure_future(self._engine.wait_for_change(job_id, slice_seconds, until_ended=True))
             try:
-                await asyncio.sleep(0)  # The watch must stand before the job is read, or its end could be missed.
+                await asyncio.sleep(0)
                 job = await self.job(job_id, sees)
                 left = deadline - loop.time()
                 if job.is_terminal or left <= 0 or stopping():

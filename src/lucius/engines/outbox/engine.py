@@ -77,7 +77,7 @@ class OutboxEngine:
         self._observer = observer
         self._settings = settings
         self._trace = trace
-        self._watchers: dict[str, set[asyncio.Event]] = {}
+        self._watchers: dict[str, dict[asyncio.Event, bool]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._loops: list[asyncio.Task[None]] = []
         self._circuit = Circuit(clock, settings.circuit_open_seconds, observer)
@@ -153,17 +153,17 @@ class OutboxEngine:
             raise InfrastructureError.unavailable(str(error)) from error
         return len(rows)
 
-    async def wait_for_change(self, job_id: str, timeout_seconds: float) -> bool:
+    async def wait_for_change(self, job_id: str, timeout_seconds: float, until_ended: bool = False) -> bool:
         event = asyncio.Event()
-        watchers = self._watchers.setdefault(job_id, set())
-        watchers.add(event)
+        watchers = self._watchers.setdefault(job_id, {})
+        watchers[event] = until_ended
         try:
             await asyncio.wait_for(event.wait(), timeout_seconds)
             return True
         except TimeoutError:
             return False
         finally:
-            watchers.discard(event)
+            del watchers[event]
             if not watchers:
                 self._watchers.pop(job_id, None)
 
@@ -178,9 +178,10 @@ class OutboxEngine:
     def _tell(self, job_id: str, fact: Input) -> asyncio.Future[object]:
         return self._turns.enqueue(job_id, fact)
 
-    def _changed(self, job_id: str) -> None:
-        for event in self._watchers.get(job_id, ()):
-            event.set()
+    def _changed(self, job: Job) -> None:
+        for event, until_ended in self._watchers.get(job.spec.job_id, {}).items():
+            if job.is_terminal or not until_ended:
+                event.set()
 
     def _claim_seconds(self) -> float:
         return self._settings.claim_seconds if self._circuit.may_try else 0.0

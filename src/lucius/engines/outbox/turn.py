@@ -143,7 +143,7 @@ class Turns:
         compose: Callable[[Job, int], Message],
         refusal: Callable[[Message], Refused | None],
         after_commit: Callable[[Effects], None],
-        on_change: Callable[[str], None],
+        on_change: Callable[[Job], None],
         inputs_max: int,
         queue_max: int,
     ) -> None:
@@ -370,7 +370,7 @@ class Turns:
                 effects.publish.extend((change.after, index) for index in work.publish)
                 if not self._fresh.publishes_inside:
                     effects.settle.extend(work.settled)
-                self._on_change(job_id)
+                self._on_change(change.after)
             elif isinstance(outcome, Conflict):
                 self._cache.drop(job_id)
                 self._decide_again(work)
