@@ -33,6 +33,7 @@ pytest.register_assert_rewrite(
     "lucius.testing.ledger_upkeep",
     "lucius.testing.ledger_writing",
     "lucius.testing.scribe",
+    "lucius.testing.story",
 )
 
 from lucius.sql.postgres import PostgresDatabase  # noqa: E402 - assertions must be rewritten before the first import

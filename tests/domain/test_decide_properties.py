@@ -49,8 +49,8 @@ QUICK = Policy(
 )
 
 
-STATES_MAX = 2_000
-"""States that one walk looks into; a job of one step has fewer."""
+STATES_MAX = {1: 2_000, 2: 1_000}
+"""States that one walk looks into, by the number of steps; a job of one step has fewer."""
 
 
 class FixedFresh:
@@ -201,7 +201,7 @@ def test_every_state_takes_every_input(steps: list[str], not_before: int | None,
                 return
             check_decision(before, about, decision, fresh_used)
             key = shape(decision.job, now)
-            if key not in seen and len(seen) < STATES_MAX:
+            if key not in seen and len(seen) < STATES_MAX[len(steps)]:
                 seen.add(key)
                 frontier.append((decision.job, now, frozenset(fresh_used)))
             if not any(isinstance(effect, PublishDirective) for effect in decision.effects):

@@ -6,7 +6,6 @@ wire is JSON.
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 
 from temporalio import activity, workflow
@@ -89,7 +88,7 @@ class JobWorkflow:
         left = max(0, self._job.wake_at - _now())
         try:
             await workflow.wait_condition(lambda: bool(self._inbox), timeout=timedelta(milliseconds=left))
-        except asyncio.TimeoutError:
+        except TimeoutError:
             return
 
     async def _tell(self, fact: Input) -> None:

@@ -35,7 +35,11 @@ async def _callback(call: Call, kind: str) -> Response:
     traces = call.desk.traces
     if not traces.enabled:
         return answer(_shown(await call.desk.completion.told(callback, token)))
-    ids = {"job_id": callback.jobId, "step_id": callback.stepId, "attempt_no": callback.attempt_no}
+    ids: dict[str, str | int] = {
+        "job_id": callback.jobId,
+        "step_id": callback.stepId,
+        "attempt_no": callback.attempt_no,
+    }
     with traces.span(f"callback.{kind}", call.request.headers.get("traceparent"), **ids) as span:
         told = await call.desk.completion.told(callback, token)
         span.set("outcome", told.outcome.value)

@@ -16,6 +16,8 @@ from lucius.domain.time import Instant, after
 from lucius.ports.bus import DeadLetter, Delivery, DeliveryRef, Depth, Message, Refused, Subscription
 from lucius.ports.clock import Clock
 
+ROUTES_MAX = 10_000
+"""Remembered answers to the question which subscriptions want a message with these properties."""
 WAIT_SLICE_SECONDS = 0.1
 """How often a receiver that waits looks for locks and delays that have run out."""
 
@@ -168,6 +170,8 @@ class Queues:
         self.message_bytes_max = message_bytes_max
         self._queues: dict[tuple[str, str], Queue] = {}
         self._by_topic: dict[str, list[Queue]] = {}
+        self._filtered_on: dict[str, tuple[str, ...]] = {}
+        self._routes: dict[tuple[Any, ...], list[Queue]] = {}
         self._turn = 0
 
     def __iter__(self) -> Iterator[Queue]:
@@ -180,6 +184,9 @@ class Queues:
             queue = self._queues[key] = Queue(subscription)
             self._by_topic.setdefault(subscription.topic, []).append(queue)
         queue.subscription = subscription
+        filters = (one.subscription.where for one in self._by_topic[subscription.topic])
+        self._filtered_on[subscription.topic] = tuple(sorted({name for where in filters for name in where}))
+        self._routes.clear()
         return queue
 
     def find(self, topic: str, name: str) -> Queue | None:
@@ -194,12 +201,22 @@ class Queues:
 
     def wanting(self, message: Message) -> list[Queue]:
         """The subscriptions whose filter a message passes."""
+        names = self._filtered_on.get(message.topic)
+        if names is None:
+            return []
         properties = message.properties
-        return [
-            queue
-            for queue in self._by_topic.get(message.topic, ())
-            if all(properties.get(name) == value for name, value in queue.subscription.where.items())
-        ]
+        key = (message.topic, *(properties.get(name) for name in names))
+        found = self._routes.get(key)
+        if found is None:
+            found = [
+                queue
+                for queue in self._by_topic[message.topic]
+                if all(properties.get(name) == value for name, value in queue.subscription.where.items())
+            ]
+            if len(self._routes) >= ROUTES_MAX:
+                self._routes.clear()
+            self._routes[key] = found
+        return found
 
     def add(self, message: Message) -> None:
         now = self.clock.now()

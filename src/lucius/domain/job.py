@@ -136,7 +136,7 @@ class Job(Struct, frozen=True, kw_only=True):
     @property
     def slots(self) -> tuple[str, str, str]:
         """The scopes in which a job counts while it is in flight."""
-        return "global", f"mode:{self.spec.routing.resolved_mode.value}", f"tenant:{self.spec.tenant_id}"
+        return "global", f"mode:{self.spec.routing.resolved_mode}", f"tenant:{self.spec.tenant_id}"
 
     @property
     def progress(self) -> float:

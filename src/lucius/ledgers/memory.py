@@ -116,7 +116,7 @@ class MemoryLedger:
             for (index, _), attempt in self._attempts[job.job_id].items()
             if attempt.dispatch is DispatchStatus.PENDING
         ]
-        return sorted(rows, key=lambda row: row.attempt.claimed_until)
+        return sorted(rows, key=lambda row: (row.attempt.created_at, row.job_id))
 
     async def find_claim(self, key: bytes) -> Duplicate | None:
         job_id = self._claims.get(key)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 from msgspec.structs import replace
 
 from lucius.domain.effects import Outcome
 from lucius.domain.errors import InfrastructureError
 from lucius.domain.inputs import Acked, CancelAsked, PauseAsked, ResumeAsked
 from lucius.domain.job import RULES_VERSION, JobStatus
+from lucius.domain.routing import LANE_TOPICS
 from lucius.domain.step import StepStatus
 from lucius.ports.engine import Started
 from lucius.ports.ledger import Duplicate
-from lucius.testing.engine_stand import PATIENCE_SECONDS, QUICK, EngineStand
+from lucius.testing.engine_stand import PATIENCE_SECONDS, QUICK, EngineStand, Work
+from lucius.testing.faults import FaultyBus
 from lucius.testing.samples import ManualClock
 from lucius.testing.scribe import Scribe
 
@@ -85,6 +88,19 @@ class EngineRecovery:
         work = await stand.take()
         assert work.body["attempt_no"] == 2
         await stand.succeed(work)
+        await stand.until(job_id, JobStatus.SUCCEEDED)
+
+    async def test_directive_delivered_twice_is_done_once(self, stand: EngineStand) -> None:
+        bus = FaultyBus(stand.bus)
+        bus.doubles_deliveries = True
+        await stand.start(bus=bus)
+        job_id = await stand.submit(steps=["ocr"])
+        taken = await bus.receive(LANE_TOPICS, "ocr", 1, 60.0, PATIENCE_SECONDS)
+        first, second = (Work(each.ref, msgspec.json.decode(each.body)) for each in taken)
+        stand.expect(await stand.ack(first), Outcome.APPLIED)
+        stand.expect(await stand.ack(second), Outcome.DUPLICATE)
+        stand.expect(await stand.succeed(second), Outcome.APPLIED)
+        stand.expect(await stand.succeed(first), Outcome.DUPLICATE)
         await stand.until(job_id, JobStatus.SUCCEEDED)
 
     async def test_outbox_can_be_made_due_at_once(self, stand: EngineStand) -> None:

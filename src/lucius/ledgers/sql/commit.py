@@ -166,9 +166,26 @@ def _move_slots(standing: Sequence[Change], is_shared: bool) -> Script[None]:
     if not moves:
         return
     yield Run(statements.MOVE_SLOTS, sorted(moves.items()))
-    growing = {limit.scope: limit.maximum for c in standing for limit in c.limits if moves.get(limit.scope, 0) > 0}
-    if not growing or not is_shared:
+    ceilings = slot_ceilings(standing) if is_shared else {}
+    if not ceilings:
         return
-    counts = yield Fetch(statements.READ_SLOTS, [sorted(growing)])
-    if any(row[1] > growing[row[0]] for row in counts):
+    counts = yield Fetch(statements.READ_SLOTS, [sorted(ceilings)])
+    if any(row[1] > ceilings[row[0]] for row in counts):
         raise RunAgain("another process filled a limit in between")
+
+
+def slot_ceilings(standing: Sequence[Change]) -> dict[str, int]:
+    """How far a scope may be filled after these changes for each new job to have found room when its turn came.
+
+    Jobs accepted under different versions of the registry may bring different limits for one scope.
+    """
+    places: dict[str, int] = {}
+    room: dict[str, int] = {}
+    for change in standing:
+        if change.before is None:
+            for scope in change.after.slots:
+                places[scope] = places.get(scope, 0) + 1
+            for limit in change.limits:
+                left = limit.maximum - places.get(limit.scope, 0)
+                room[limit.scope] = min(room.get(limit.scope, left), left)
+    return {scope: left + places.get(scope, 0) for scope, left in room.items()}

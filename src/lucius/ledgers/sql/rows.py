@@ -41,8 +41,8 @@ def job_row(change: Change) -> tuple[Any, ...]:
         spec.protocol_id,
         spec.protocol_version,
         spec.schema_version,
-        routing.resolved_mode.value,
-        routing.decision_source.value,
+        routing.resolved_mode,
+        routing.decision_source,
         routing.decision_reason,
         routing.routing_key_used,
         routing.lane,
@@ -71,7 +71,7 @@ def job_update_row(change: Change) -> tuple[Any, ...]:
 def _job_state(job: Job) -> tuple[Any, ...]:
     error = job.error
     return (
-        job.status.value,
+        job.status,
         job.current_step.spec.step_id,
         job.current_index,
         job.attempts_total,
@@ -120,7 +120,7 @@ def step_update_rows(change: Change) -> list[tuple[Any, ...]]:
 def _step_state(step: Step) -> tuple[Any, ...]:
     error, attempt = step.error, step.attempt
     return (
-        step.status.value,
+        step.status,
         attempt.attempt_no if attempt else 0,
         step.attempts_counted,
         attempt.lease_id if attempt else None,
@@ -157,17 +157,17 @@ def attempt_rows(change: Change) -> list[tuple[Any, ...]]:
                 step.spec.step_id,
                 attempt.lease_id,
                 spec.tenant_id,
-                routing.resolved_mode.value,
+                routing.resolved_mode,
                 routing.lane,
                 routing.routing_key_used,
                 attempt.created_at,
-                str(attempt.status),
-                attempt.dispatch.value,
+                attempt.status,
+                attempt.dispatch,
                 attempt.claimed_until,
                 attempt.sent_at,
                 attempt.acked_at,
                 attempt.ended_at,
-                attempt.verdict.value if attempt.verdict else None,
+                attempt.verdict,
                 error.code if error else None,
                 error.message if error else None,
             )

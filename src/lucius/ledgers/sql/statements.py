@@ -86,7 +86,7 @@ UNDISPATCHED = (
 )
 OUTBOX = (
     f"SELECT {ATTEMPT_KEY}, {ATTEMPT_SPEC}, {ATTEMPT_STATE} FROM attempts"
-    " WHERE outbox_status = 'PENDING' ORDER BY claimed_until LIMIT $1"
+    " WHERE outbox_status = 'PENDING' ORDER BY created_at, job_id LIMIT $1"
 )
 
 # Reading: people.
