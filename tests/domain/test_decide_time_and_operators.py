@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from lucius.domain.attempt import DispatchStatus, Verdict
+from lucius.domain.decide import decide
 from lucius.domain.effects import Outcome, PublishDirective
 from lucius.domain.inputs import (
     CancelAsked,
@@ -105,6 +107,26 @@ def test_deadline_is_a_hint_that_counts_only_once_it_has_come(story: Story) -> N
     decision = story.tell(DeadlinePassed())
     assert (decision.outcome, story.job) == (Outcome.IGNORED, before)
     assert decision.events == ()
+
+
+@pytest.mark.parametrize("state", ["queued", "dispatching", "initiated", "processing", "failed_retry", "paused"])
+def test_timer_that_was_lost_and_set_anew_does_no_harm(clock: ManualClock, state: str) -> None:
+    """Drift repair wakes a job at once; what its step waits for has not come for all that."""
+    story = Story(clock, not_before=after(START, 50) if state == "queued" else None)
+    if state in ("initiated", "processing"):
+        story.tell(published(story.job))
+    if state == "processing":
+        story.tell(ack(story.job))
+    if state == "failed_retry":
+        story.tell(result(story.job, FAILED))
+    if state == "paused":
+        story.tell(result(story.job, FAILED), PauseAsked("op"))
+    clock.advance(1)
+    sound = story.job
+    woken = replace(sound, wake_at=clock.now())
+    decision = decide(woken, DeadlinePassed(), clock.now(), clock)
+    assert decision.job.steps == sound.steps
+    assert (decision.job.status, decision.job.wake_at) == (sound.status, sound.wake_at)
 
 
 # --- Operators -------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import shutil
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -42,10 +42,10 @@ RUNNER = SandboxedWorkflowRunner(
 
 
 @pytest.fixture
-def seam(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def seam(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The workflow's module under a name that the sandbox can import again."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    yield importlib.import_module("temporal_seam_workflow")
+    return importlib.import_module("temporal_seam_workflow")
 
 
 @pytest.fixture

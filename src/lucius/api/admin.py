@@ -138,12 +138,13 @@ async def healthz(call: Call) -> Response:
 async def readyz(call: Call) -> Response:
     """Ready when everything it depends on is; each is named, with what is wrong with it."""
     checks: dict[str, Any] = {}
-    is_ready = True
     try:
         checks.update(await call.desk.engine.health())
+        is_ready = True
     except (LuciusError, LedgerUnavailable, BusUnavailable) as error:
-        checks["engine"] = str(error)
         is_ready = False
+        place = {LedgerUnavailable: "ledger", BusUnavailable: "bus"}.get(type(error), "engine")
+        checks[place] = str(error)
     problems = getattr(call.desk.registry, "problems", ())
     checks["registry"] = [str(one) for one in problems] or "ok"
     checks["api_keys"] = call.desk.authenticator.problem or "ok"

@@ -1,7 +1,7 @@
 """Bus suite, part three: what outlives the process that published it.
 
-The next process is a new client, opened once the one before it is forgotten, as after a crash. A bus that is not durable
-has nothing to show here, and shows that it starts empty.
+The next process is a new client, opened once the one before it is forgotten, as after a crash. A bus that says it is
+not durable has nothing to show here.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ class EngineRecovery:
         assert len(started) == 50
         assert len(await stand.ledger.load([answer.job_id for answer in started])) == 50
         await stand.start()
-        for answer in started:
+        for _ in started:
             await stand.succeed(await stand.take())
         for answer in started:
             await stand.until(answer.job_id, JobStatus.SUCCEEDED)

@@ -87,7 +87,7 @@ class EngineRunning:
         await stand.ack(work)
         await stand.until(job_id, StepStatus.PROCESSING)
         for _ in range(100):
-            if not await stand.bus.renew([work.ref], 60.0) == [True]:
+            if await stand.bus.renew([work.ref], 60.0) != [True]:
                 break
             await asyncio.sleep(0.02)
         await stand.bus.abandon([work.ref])

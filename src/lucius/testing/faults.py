@@ -37,7 +37,7 @@ from lucius.ports.ledger import (
 
 
 class FaultyBus:
-    """Owns nothing: whoever opened the bus inside closes it. Never enlisted, so everything is published from outside."""
+    """Owns nothing: whoever opened the bus inside closes it. Never enlisted, so all is published from outside."""
 
     def __init__(self, inside: Bus) -> None:
         self.inside = inside

@@ -6,12 +6,11 @@ import asyncio
 
 from msgspec.structs import replace
 
-from lucius.domain.decide import decide
-from lucius.domain.inputs import DeadlinePassed
+from lucius.domain.inputs import CancelAsked, DeadlinePassed
 from lucius.domain.job import Job
 from lucius.domain.step import StepStatus
 from lucius.domain.time import after
-from lucius.ports.ledger import Committed, JobFilter, Ledger, Repairs, Webhook
+from lucius.ports.ledger import Committed, Conflict, JobFilter, Ledger, Repairs, Webhook
 from lucius.testing.samples import START, ManualClock
 from lucius.testing.scribe import Scribe, ack, published, result
 
@@ -148,14 +147,16 @@ class LedgerUpkeep:
         assert await ledger.outbox(10) == []
         assert await ledger.repair(clock.now()) == Repairs()
 
-    async def test_a_change_decided_before_repair_conflicts_with_it(self, ledger: Ledger, clock: ManualClock) -> None:
+    async def test_change_decided_before_a_repair_conflicts_with_it(self, ledger: Ledger, clock: ManualClock) -> None:
         scribe = Scribe(ledger, clock)
         job = await scribe.create(not_before=after(START, 60))
+        change = scribe.change(job, CancelAsked("operator"))
         await self.lose_timer(ledger, job.job_id)
         await ledger.repair(clock.now())
-        woken = (await ledger.load([job.job_id]))[job.job_id]
-        assert woken.wake_at is not None
-        started = decide(woken, DeadlinePassed(), after(START, 60), clock).job
+        assert await scribe.commit(change) == Conflict()
+        woken = await scribe.read(job)
+        clock.advance(60)
+        started = await scribe.tell(woken, DeadlinePassed())
         assert started.current_step.status is StepStatus.DISPATCHING
 
     # --- Pruning -----------------------------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ class SqlLedger:
             raise ValueError("a bus can be enlisted only where it lives in the ledger's own database")
         self._database = database
         self._bus = bus
+        self._write_failed = False
 
     async def __aenter__(self) -> SqlLedger:
         return self
@@ -132,7 +133,10 @@ class SqlLedger:
         return await self._write(lambda: _prune_script(ended_before, limit))
 
     async def health(self) -> dict[str, Any]:
+        """A full disk can still be read: where the last write failed, only one that succeeds is proof of health."""
         await self._fetch(statements.PING)
+        if self._write_failed:
+            await self._write(_touch_script)
         return {"ledger": self._database.name}
 
     async def _fetch(self, sql: str, *args: Any) -> Sequence[Row]:
@@ -150,9 +154,18 @@ class SqlLedger:
 
     async def _write(self, script: Callable[[], Script[T]]) -> T:
         try:
-            return await self._database.write(script)
+            result = await self._database.write(script)
         except DatabaseUnavailable as error:
+            self._write_failed = True
             raise LedgerUnavailable(str(error)) from error
+        self._write_failed = False
+        return result
+
+
+def _touch_script() -> Script[None]:
+    """Leaves everything as it was, but for pages that had to be written."""
+    yield Run(statements.TOUCH, [(0,)])
+    yield Run(statements.UNTOUCH, [(0,)])
 
 
 def _load_script(job_ids: list[str]) -> Script[dict[str, Job]]:

@@ -97,6 +97,8 @@ ATTEMPTS = (
 EVENTS = f"SELECT {EVENT} FROM events WHERE job_id = $1 AND seq > $2 ORDER BY seq LIMIT $3"
 INFLIGHT = "SELECT scope, jobs FROM inflight WHERE jobs <> 0"
 PING = "SELECT 1"
+TOUCH = "INSERT INTO schema_versions (version, name) VALUES ($1, 'can anything be written?') ON CONFLICT DO NOTHING"
+UNTOUCH = "DELETE FROM schema_versions WHERE version = $1"
 
 # Webhooks.
 WEBHOOKS_DUE = (
