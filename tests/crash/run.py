@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from tests.crash.audit import audit, until_all_ended
 from tests.crash.client import Client, envelope, submit
@@ -30,7 +30,24 @@ class Submitter:
             self.accepted.setdefault(key, set()).add(job_id)
 
 
-async def run_under_fire(processes: Sequence[Process], jobs: int, kills: int, seed: int) -> Worker:
+Fire = Callable[[Process, random.Random], Awaitable[None]]
+
+
+async def kill_nine(process: Process, rng: random.Random) -> None:
+    """Let it run for a moment, kill it, start it again; one time in eight it dies again while it starts."""
+    await asyncio.sleep(rng.uniform(0.0, LIFE_SECONDS_MAX))
+    process.kill()
+    process.start()
+    if rng.random() < 0.125:
+        await asyncio.sleep(rng.uniform(0.2, 1.5))
+        process.kill()
+        process.start()
+    await asyncio.to_thread(process.wait_ready)
+
+
+async def run_under_fire(
+    processes: Sequence[Process], jobs: int, kills: int, seed: int, fire: Fire = kill_nine
+) -> Worker:
     """Submit so many jobs while so many kills hit the processes, then let it end and look at what is there."""
     rng = random.Random(seed)
     ports = [process.port for process in processes if process.port is not None]
@@ -41,7 +58,7 @@ async def run_under_fire(processes: Sequence[Process], jobs: int, kills: int, se
             for kill in range(kills):
                 share = range(jobs * kill // kills, jobs * (kill + 1) // kills)
                 sent += [asyncio.create_task(submitter.send(f"job-{place}")) for place in share]
-                await _fire(rng.choice(processes), rng)
+                await fire(rng.choice(processes), rng)
                 worker.check()
             await asyncio.gather(*sent)
             await until_all_ended(client, worker, jobs)
@@ -50,15 +67,3 @@ async def run_under_fire(processes: Sequence[Process], jobs: int, kills: int, se
         found = await audit(client, worker, submitter.accepted, MAX_ATTEMPTS)
         assert len(found) == jobs
         return worker
-
-
-async def _fire(process: Process, rng: random.Random) -> None:
-    """Let it run for a moment, kill it, start it again; one time in eight it dies again while it starts."""
-    await asyncio.sleep(rng.uniform(0.0, LIFE_SECONDS_MAX))
-    process.kill()
-    process.start()
-    if rng.random() < 0.125:
-        await asyncio.sleep(rng.uniform(0.2, 1.5))
-        process.kill()
-        process.start()
-    await asyncio.to_thread(process.wait_ready)

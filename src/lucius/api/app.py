@@ -57,7 +57,7 @@ def create_front(desk: Desk) -> Front:
 
 
 def create_app(desk: Desk) -> FastAPI:
-    described = document()
+    described = document(desk.settings)
     app = FastAPI(title="LUCIUS", version=__version__, openapi_url=None, docs_url=None, redoc_url=None)
     for operation in OPERATIONS:
         run = endpoint(desk, operation.handler, operation.role, operation.on_all_tenants)

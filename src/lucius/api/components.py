@@ -11,6 +11,7 @@ from lucius.domain.attempt import DispatchStatus
 from lucius.domain.errors import STATUS_OF
 from lucius.domain.job import JobStatus
 from lucius.domain.step import StepStatus
+from lucius.settings import Settings
 
 Schema = dict[str, Any]
 
@@ -127,7 +128,9 @@ def _message(name: str, **extra: Any) -> Schema:
     return {**schema, **extra}
 
 
-def components() -> dict[str, Schema]:
+def components(settings: Settings) -> dict[str, Schema]:
+    """Every schema by its name, with the limits that this server keeps."""
+    wait_seconds: Schema = {"type": "number", "minimum": 0, "maximum": settings.wait_seconds_max}
     refused = _object({"code": _ref("ErrorCode"), "detail": _text()}, additionalProperties=True)
     taken = _object({"jobId": _ref("JobId"), "status": _ref("JobStatus")}, additionalProperties=True)
     return {
@@ -143,10 +146,10 @@ def components() -> dict[str, Schema]:
         "TenantId": _text(minLength=1, maxLength=128),
         "Name": _text(minLength=1, maxLength=256),
         "Moment": MOMENT,
-        "PageSize": {"type": "integer", "minimum": 1, "maximum": 500},
+        "PageSize": {"type": "integer", "minimum": 1, "maximum": settings.page_size_max},
         "Cursor": _text(format="uuid"),
         "EventCursor": {"type": "integer", "minimum": 0, "maximum": 1 << 53},
-        "WaitSeconds": {"type": "number", "minimum": 0, "maximum": 60},
+        "WaitSeconds": wait_seconds,
         "CallbackToken": _text(maxLength=200),
         "Reason": _object({}, {"reason": _or_null(_text(maxLength=500))}, additionalProperties=False),
         "Empty": {"type": "object"},
@@ -162,7 +165,8 @@ def components() -> dict[str, Schema]:
             }
         ),
         "CommandBatch": _object(
-            {"commands": {**_list(_ref("Envelope")), "minItems": 1, "maxItems": 500}}, additionalProperties=False
+            {"commands": {**_list(_ref("Envelope")), "minItems": 1, "maxItems": settings.batch_commands_max}},
+            additionalProperties=False,
         ),
         "CommandBatchResults": _object({"results": _list({"anyOf": [taken, refused]})}),
         "Job": _job(),
@@ -178,7 +182,7 @@ def components() -> dict[str, Schema]:
                 "callbacks": {
                     **_list({"anyOf": [_ref("Ack"), _ref("Result"), _ref("Heartbeat")]}),
                     "minItems": 1,
-                    "maxItems": 500,
+                    "maxItems": settings.batch_callbacks_max,
                 }
             }
         ),
@@ -186,8 +190,8 @@ def components() -> dict[str, Schema]:
         "Pull": _object(
             {"service": _text(minLength=1, maxLength=128)},
             {
-                "max": {"type": "integer", "minimum": 1, "maximum": 256},
-                "wait_seconds": {"type": "number", "minimum": 0, "maximum": 60},
+                "max": {"type": "integer", "minimum": 1, "maximum": settings.pull_max},
+                "wait_seconds": wait_seconds,
             },
             additionalProperties=False,
         ),

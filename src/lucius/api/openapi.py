@@ -9,9 +9,10 @@ from lucius.api.components import components
 from lucius.api.examples import EXAMPLES
 from lucius.api.operations import OPERATIONS, Operation
 from lucius.domain.errors import STATUS_OF
+from lucius.settings import Settings
 
 
-def document() -> dict[str, Any]:
+def document(settings: Settings) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _describe(operation)
@@ -24,7 +25,7 @@ def document() -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": components(),
+            "schemas": components(settings),
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
     }

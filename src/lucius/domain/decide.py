@@ -122,7 +122,8 @@ def _on_dispatch_due(draft: Draft, fact: DispatchDue) -> None:
         draft.outcome = Outcome.IGNORED
         return
     if draft.status is JobStatus.CANCELLING:
-        _finish_cancelling(draft)
+        if attempt.claimed_until <= draft.now:
+            _finish_cancelling(draft)
         return
     claimed = replace(attempt, claimed_until=after(draft.now, draft.fresh.claim_seconds))
     draft.steps[draft.current_index] = replace(step, attempt=claimed)
@@ -326,12 +327,16 @@ def _on_deadline(draft: Draft, fact: DeadlinePassed) -> None:
         return
     step, index = draft.step, draft.current_index
     policy = step.spec.policy
+    if not draft.is_due():
+        # The timer was lost and set anew, or meant something that has passed: it is set again to what it should be.
+        draft.outcome = Outcome.IGNORED
+        return
     match step.status:
         case StepStatus.PENDING | StepStatus.FAILED_RETRY:
             draft.start_attempt(index)
         case StepStatus.DISPATCHING if draft.status is JobStatus.CANCELLING:
             _finish_cancelling(draft)
-        case StepStatus.DISPATCHING if step.attempt and step.attempt.dispatch is not DispatchStatus.PENDING:
+        case StepStatus.DISPATCHING:
             # No engine leaves this behind; drift repair wakes a job that it finds so.
             text = "the directive's outbox row was closed and its fate is unknown"
             _fail(draft, index, Failure("PUBLISH_LOST", text), policy.dispatch_backoff_seconds)

@@ -175,7 +175,8 @@ class Draft:
 
     def decision(self) -> Decision:
         is_moved = self.status is not self.job.status or self.steps != list(self.job.steps)
-        if not is_moved and not self.events:
+        wake_at = self.wake_at()
+        if not is_moved and not self.events and wake_at == self.job.wake_at:
             return Decision(self.job, (), tuple(self.effects), self.outcome)
         ended = self.is_terminal and not self.job.is_terminal
         job = replace(
@@ -189,7 +190,7 @@ class Draft:
             error=self.error,
             dead_letter=self.status is JobStatus.FAILED_FINAL,
             event_seq=self.job.event_seq + len(self.events),
-            wake_at=self.wake_at(),
+            wake_at=wake_at,
         )
         return Decision(job, tuple(self.events), tuple(self.effects), self.outcome)
 
@@ -197,15 +198,27 @@ class Draft:
         """The job's one timer: its deadline, or what its current step waits for, whichever comes first."""
         if self.is_terminal:
             return None
+        waits = self._step_waits_until()
+        deadline_at = self.job.spec.deadline_at
+        return deadline_at if waits is None else min(waits, deadline_at)
+
+    def is_due(self) -> bool:
+        """Whether what the current step waits for has come."""
+        waits = self._step_waits_until()
+        return waits is not None and waits <= self.now
+
+    def _step_waits_until(self) -> Instant | None:
+        """The current step's own clock; None where it waits for somebody and not for a moment."""
         spec, step = self.job.spec, self.step
-        waits: Instant | None = None
         match step.status:
             case StepStatus.PENDING if self.status is not JobStatus.PAUSED:
-                waits = spec.not_before or self.now
+                return spec.not_before or spec.created_at
             case StepStatus.FAILED_RETRY if self.status is not JobStatus.PAUSED:
-                waits = step.due_at
+                return step.due_at or spec.created_at
             case StepStatus.DISPATCHING if self.status is JobStatus.CANCELLING and step.attempt is not None:
-                waits = step.attempt.claimed_until
+                return step.attempt.claimed_until
+            case StepStatus.DISPATCHING if step.attempt_was_sent:
+                return step.updated_at
             case StepStatus.INITIATED | StepStatus.PROCESSING:
-                waits = step.due_at
-        return spec.deadline_at if waits is None else min(waits, spec.deadline_at)
+                return step.due_at or spec.created_at
+        return None

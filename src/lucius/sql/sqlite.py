@@ -25,6 +25,9 @@ from lucius.sql.dialect import CHUNKS, for_many_rows, to_sqlite
 
 T = TypeVar("T")
 
+_CLOSED = DatabaseUnavailable("the database is closed")
+RUNS_MAX = 5
+"""How often a script that asks for it is run again."""
 GROUP_MAX = 64
 """Scripts in one commit."""
 BUSY_MILLISECONDS = 100
@@ -79,9 +82,12 @@ class _Writer:
         self._committer = _Thread("sqlite-commit")
         self._waiting: list[_Task] = []
         self._is_busy = False
+        self._is_closed = False
 
     async def submit(self, script: Callable[[], Script[T]]) -> T:
         task = _Task(script)
+        if self._is_closed:
+            raise _CLOSED
         self._waiting.append(task)
         if not self._is_busy:
             self._is_busy = True
@@ -89,11 +95,17 @@ class _Writer:
         result: T = await task.future
         return result
 
-    def stop(self) -> None:
-        self._committer.stop()
+    async def close(self) -> None:
+        """Finish the commit under way; whoever waits for the next one is told that there is none."""
+        self._is_closed = True
+        waiting, self._waiting = self._waiting, []
+        _resolve(waiting, [_CLOSED] * len(waiting))
+        await asyncio.to_thread(self._committer.stop)
         self._connection.close()
 
     def _begin(self) -> None:
+        if self._is_closed:
+            return
         group, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
         try:
             self._cursor.execute("BEGIN IMMEDIATE")
@@ -107,21 +119,22 @@ class _Writer:
         )
 
     def _run_one(self, task: _Task) -> Any:
+        """Run one script on its savepoint: its result, or what it failed with."""
         cursor = self._cursor
         cursor.execute("SAVEPOINT script")
-        try:
-            result = _drive(cursor, task.script())
-        except RunAgain:
-            cursor.execute("ROLLBACK TO script")
-            result = _drive(cursor, task.script())
-        except (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError):
-            raise  # The transaction itself may be gone: nobody in the group can be told it was written.
-        except apsw.Error as error:
-            cursor.execute("ROLLBACK TO script")
-            result = _unavailable(error)
-        except Exception as error:
-            cursor.execute("ROLLBACK TO script")
-            result = error
+        result: Any = _unavailable(apsw.BusyError(f"the script asked {RUNS_MAX} times to be run again"))
+        for _ in range(RUNS_MAX):
+            try:
+                result = _drive(cursor, task.script())
+                break
+            except RunAgain:
+                cursor.execute("ROLLBACK TO script")
+            except (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError):
+                raise  # The transaction itself may be gone: nobody in the group can be told it was written.
+            except Exception as error:
+                cursor.execute("ROLLBACK TO script")
+                result = _unavailable(error) if isinstance(error, apsw.Error) else error
+                break
         cursor.execute("RELEASE script")
         return result
 
@@ -159,8 +172,8 @@ class _Reader:
         result: T = await task.future
         return result
 
-    def stop(self) -> None:
-        self._thread.stop()
+    async def close(self) -> None:
+        await asyncio.to_thread(self._thread.stop)
         self._connection.close()
 
     def _run(self, task: _Task) -> Any:
@@ -270,7 +283,7 @@ class SqliteDatabase:
     ) -> None:
         for worker in (self._reader, self._writer):
             if worker is not None:
-                await asyncio.to_thread(worker.stop)
+                await worker.close()
         self._reader = self._writer = None
         if self._lock_file is not None:
             os.close(self._lock_file)

@@ -126,7 +126,7 @@ class JournaledBus:
         for message in messages:
             if self._bodies_bytes + len(message.body) > BODIES_BYTES_MAX:
                 message = msgspec.structs.replace(message, body=b"")
-            self._bodies_bytes += len(message.body)
+            self._bodies_bytes += len(message.body) * len(self._queues.wanting(message))
             self._queues.add(message)
         for ref in settled:
             queue = self._queues.find(ref.topic, ref.subscription)
@@ -170,14 +170,14 @@ class JournaledBus:
             delivery(queue, held, body)
             for queue, held in taken
             if queue.held.get(held.message_id) is held
-            and (body := held.body or bodies.get(held.message_id)) is not None
+            and (body := held.body or bodies.get((held.message_id, self._id_of(queue)))) is not None
         ]
 
-    async def _bodies(self, missing: Sequence[tuple[Queue, Held]]) -> dict[str, bytes]:
+    async def _bodies(self, missing: Sequence[tuple[Queue, Held]]) -> dict[tuple[str, int], bytes]:
         if not missing:
             return {}
         found = await self._fetch(statements.BODIES, [held.message_id for _, held in missing])
-        return {row[0]: bytes(row[1]) for row in found}
+        return {(row[0], row[1]): bytes(row[2]) for row in found}
 
     async def _set_aside(self, topics: Sequence[str], subscription: str) -> None:
         now = self._clock.now()
@@ -195,6 +195,7 @@ class JournaledBus:
             row = (message_id, self._id_of(queue), now, reason, held.delivery_count)
             await self._run_each(statements.BURY_COUNTED, [row])
             queue.bury(message_id, now, reason)
+            self._bodies_bytes -= len(held.body or b"")
 
     def _id_of(self, queue: Queue) -> int:
         return self._ids[queue.subscription.topic, queue.subscription.name]

@@ -25,7 +25,9 @@ QUEUED = (
     "SELECT subscription_id, message_id, properties, enqueued_at, visible_at, delivery_count, expires_at FROM messages"
     " WHERE state = 'QUEUED' ORDER BY subscription_id, visible_at, message_seq"
 )
-BODIES = "SELECT message_id, body FROM messages WHERE message_id = ANY($1::text[]) AND body IS NOT NULL"
+BODIES = (
+    "SELECT message_id, subscription_id, body FROM messages WHERE message_id = ANY($1::text[]) AND body IS NOT NULL"
+)
 COUNT_DELIVERY = "UPDATE messages SET delivery_count = $1 WHERE message_id = $2 AND subscription_id = $3"
 READY_ACROSS = (
     "SELECT m.message_seq, m.message_id, m.body, m.properties, m.delivery_count, m.subscription_id"

@@ -124,7 +124,8 @@ class Dispatcher:
             if not self._circuit.may_try:
                 raise BusUnavailable("the circuit is open")
             messages = [self._compose(job, index) for job, index in batch]
-            answers = await asyncio.wait_for(self._bus.publish(messages), self._timeout)
+            async with asyncio.timeout(self._timeout):
+                answers = await self._bus.publish(messages)
         except (BusUnavailable, TimeoutError) as error:
             if self._circuit.may_try:
                 self._circuit.failed(str(error) or "the bus did not answer in time")
@@ -149,7 +150,8 @@ class Dispatcher:
         if not refs:
             return
         try:
-            await asyncio.wait_for(self._bus.settle(refs), self._timeout)
+            async with asyncio.timeout(self._timeout):
+                await self._bus.settle(refs)
         except (BusUnavailable, TimeoutError) as error:
             # Harmless: the message is delivered once more, and its callbacks are answered as duplicates.
             self._circuit.failed(str(error) or "the bus did not answer in time")

@@ -18,6 +18,7 @@ from lucius.engines.outbox.cache import JobCache
 from lucius.engines.outbox.dispatcher import Circuit, Dispatcher
 from lucius.engines.outbox.sweeper import SWEEP_MAX, Sweeper
 from lucius.engines.outbox.turn import Turns
+from lucius.engines.outbox.work import Decider
 from lucius.ports.bus import Bus, Message
 from lucius.ports.clock import Clock
 from lucius.ports.engine import NewJob, Started, Told
@@ -85,14 +86,13 @@ class OutboxEngine:
             ledger, bus, clock, observer, self._circuit, self._compose, self._tell, settings.publish_timeout_seconds
         )
         self._sweeper = Sweeper(ledger, bus, clock, observer, self._tell)
+        fresh = _Fresh(clock, self._claim_seconds, ledger.enlists(bus))
         self._turns = Turns(
             ledger,
             clock,
-            _Fresh(clock, self._claim_seconds, ledger.enlists(bus)),
+            Decider(fresh, self._compose, bus.refusal),
             observer,
             JobCache(settings.cache_bytes_max),
-            self._compose,
-            bus.refusal,
             self._dispatcher.add,
             self._changed,
             settings.turn_inputs_max,

@@ -14,17 +14,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from lucius.domain.decide import decide
-from lucius.domain.directive import message_id
-from lucius.domain.draft import Fresh
-from lucius.domain.effects import CallWebhook, Decision, Event, PublishDirective, SettleDirective
 from lucius.domain.errors import InfrastructureError
-from lucius.domain.inputs import Accepted, DeadlinePassed, Input, PublishFailed
-from lucius.domain.job import Job, JobStatus
+from lucius.domain.inputs import DeadlinePassed, Input
+from lucius.domain.job import Job
 from lucius.engines.outbox.cache import JobCache
-from lucius.ports.bus import DeliveryRef, Message, Refused
+from lucius.engines.outbox.work import Decider, Pending, Work
+from lucius.ports.bus import DeliveryRef
 from lucius.ports.clock import Clock
-from lucius.ports.engine import NewJob, Started, Told
+from lucius.ports.engine import NewJob
 from lucius.ports.ledger import (
     Change,
     CommitOutcome,
@@ -32,7 +29,6 @@ from lucius.ports.ledger import (
     Conflict,
     Ledger,
     LedgerUnavailable,
-    Webhook,
 )
 from lucius.ports.observer import Observer
 
@@ -41,85 +37,6 @@ TURNS_AT_ONCE = 2
 IDLE_LOOK_SECONDS = 0.01
 TRIES_MAX = 10
 """How often an input is decided again because its job had changed in between."""
-
-
-class Pending:
-    """An input on its way through a turn, and who waits for what comes of it."""
-
-    __slots__ = ("answer", "fact", "future", "job_id", "new", "tenant_id", "tries")
-
-    def __init__(
-        self,
-        job_id: str,
-        fact: Input,
-        future: asyncio.Future[Any],
-        tenant_id: str | None = None,
-        new: NewJob | None = None,
-    ) -> None:
-        self.job_id = job_id
-        self.fact = fact
-        self.future = future
-        self.tenant_id = tenant_id
-        self.new = new
-        self.answer: Any = None
-        self.tries = 0
-
-
-class _Work:
-    """One job in a turn: what it was, what it has become, and everything that goes with the change."""
-
-    __slots__ = (
-        "before",
-        "events",
-        "is_remembered",
-        "job",
-        "messages",
-        "new",
-        "pending",
-        "publish",
-        "settled",
-        "webhook",
-    )
-
-    def __init__(self, before: Job | None, is_remembered: bool = False) -> None:
-        self.before = before
-        self.is_remembered = is_remembered
-        self.job = before
-        self.new: NewJob | None = None
-        self.pending: list[Pending] = []
-        self.events: list[Event] = []
-        self.messages: list[Message] = []
-        self.publish: list[int] = []
-        self.settled: dict[DeliveryRef, None] = {}
-        self.webhook: Webhook | None = None
-
-    def change(self) -> Change:
-        assert self.job is not None
-        return Change(
-            before=self.before,
-            after=self.job,
-            events=tuple(self.events),
-            claim=self.new.claim if self.new else None,
-            limits=self.new.limits if self.new else (),
-            messages=tuple(self.messages),
-            settled=tuple(self.settled),
-            webhook=self.webhook,
-        )
-
-
-class _MessageRefused(Exception):
-    """The enlisted bus will not take a message."""
-
-
-class Unpublished:
-    """Fresh things as they are, but for a bus that does not take part in the commit."""
-
-    publishes_inside = False
-
-    def __init__(self, fresh: Fresh) -> None:
-        self.claim_seconds = fresh.claim_seconds
-        self.lease_id = fresh.lease_id
-        self.jitter = fresh.jitter
 
 
 class Effects:
@@ -137,11 +54,9 @@ class Turns:
         self,
         ledger: Ledger,
         clock: Clock,
-        fresh: Fresh,
+        decider: Decider,
         observer: Observer,
         cache: JobCache,
-        compose: Callable[[Job, int], Message],
-        refusal: Callable[[Message], Refused | None],
         after_commit: Callable[[Effects], None],
         on_change: Callable[[Job], None],
         inputs_max: int,
@@ -149,11 +64,9 @@ class Turns:
     ) -> None:
         self._ledger = ledger
         self._clock = clock
-        self._fresh = fresh
+        self._decider = decider
         self._observer = observer
         self._cache = cache
-        self._compose = compose
-        self._refusal = refusal
         self._after_commit = after_commit
         self._on_change = on_change
         self._inputs_max = inputs_max
@@ -258,88 +171,39 @@ class Turns:
             self._observer.turn_done(len(batch), perf_counter() - began, written)
         await self._conclude_unchanged([work for work in live if work.job is work.before])
 
-    def _hear(self, work: _Work | None, pending: Pending, now: int) -> None:
+    def _hear(self, work: Work | None, pending: Pending, now: int) -> None:
         """Decide one input; what goes wrong with it is its own affair."""
         if work is None or (pending.tenant_id is not None and not _is_tenants(work, pending.tenant_id)):
             _answer(pending, None)
             return
         try:
-            self._decide(work, pending, now)
+            self._decider.decide(work, pending, now)
         except Exception as error:
             self._observer.failed(f"deciding {type(pending.fact).__name__} for job {pending.job_id}", error)
             self._fail([pending], error)
 
-    async def _gather(self, batch: Sequence[Pending]) -> dict[str, _Work]:
+    async def _gather(self, batch: Sequence[Pending]) -> dict[str, Work]:
         """The jobs that the batch is about: from memory where possible, the rest in one read."""
-        works: dict[str, _Work] = {}
+        works: dict[str, Work] = {}
         missing: list[str] = []
         for pending in batch:
             job_id = pending.job_id
             if job_id in works:
                 continue
             if pending.new is not None:
-                works[job_id] = _Work(None)
+                works[job_id] = Work(None)
                 continue
             job = self._cache.get(job_id)
             if job is None:
                 missing.append(job_id)
             else:
-                works[job_id] = _Work(job, is_remembered=True)
+                works[job_id] = Work(job, is_remembered=True)
         if missing:
             loaded = await self._ledger.load(list(dict.fromkeys(missing)))
-            works.update({job_id: _Work(job) for job_id, job in loaded.items()})
+            works.update({job_id: Work(job) for job_id, job in loaded.items()})
         return works
 
-    def _decide(self, work: _Work, pending: Pending, now: int) -> None:
-        work.new = pending.new or work.new
-        decision = decide(work.job, pending.fact, now, self._fresh)
-        try:
-            self._absorb(work, decision, now)
-        except _MessageRefused as refused:
-            # The bus will not have the message: make the attempt anew, unpublished, and let its publish fail.
-            decision = decide(work.job, pending.fact, now, Unpublished(self._fresh))
-            self._absorb(work, decision, now)
-            assert work.job is not None
-            work.publish.clear()
-            step = work.job.current_step
-            failed = PublishFailed(step.spec.step_id, step.attempt_no, str(refused))
-            self._absorb(work, decide(work.job, failed, now, self._fresh), now)
-        job = work.job
-        assert job is not None
-        if isinstance(pending.fact, Accepted):
-            pending.answer = Started(job.job_id, job.status)
-        else:
-            pending.answer = Told(decision.outcome, job.status, job.status is JobStatus.CANCELLING)
-        work.pending.append(pending)
-
-    def _absorb(self, work: _Work, decision: Decision, now: int) -> None:
-        job = decision.job
-        messages: list[Message] = []
-        for effect in decision.effects:
-            match effect:
-                case PublishDirective(step_index=index):
-                    if self._fresh.publishes_inside and job.steps[index].attempt_was_sent:
-                        messages.append(self._composed(job, index))
-                    else:
-                        work.publish.append(index)
-                case SettleDirective(step_index=index, attempt_no=attempt_no):
-                    work.settled[_delivery_ref(job, index, attempt_no)] = None
-                case CallWebhook(url=url):
-                    spec = job.spec
-                    work.webhook = Webhook(job_id=spec.job_id, url=url, tenant_id=spec.tenant_id, next_at=now)
-        work.job = job
-        work.events.extend(decision.events)
-        work.messages.extend(messages)
-
-    def _composed(self, job: Job, index: int) -> Message:
-        """The bus shares the transaction: message, `Published` and the new state are one commit."""
-        message = self._compose(job, index)
-        refused = self._refusal(message)
-        if refused is not None:
-            raise _MessageRefused(refused.reason)
-        return message
-
-    async def _commit(self, changes: list[Change], works: list[_Work]) -> list[CommitOutcome | Exception]:
+    async def _commit(self, changes: list[Change], works: list[Work]) -> list[CommitOutcome | Exception]:
         try:
             return list(await self._ledger.commit(changes))
         except LedgerUnavailable:
@@ -359,7 +223,7 @@ class Turns:
             return error
 
     def _conclude(
-        self, works: Sequence[_Work], changes: Sequence[Change], outcomes: Sequence[CommitOutcome | Exception]
+        self, works: Sequence[Work], changes: Sequence[Change], outcomes: Sequence[CommitOutcome | Exception]
     ) -> None:
         effects = Effects()
         for work, change, outcome in zip(works, changes, outcomes, strict=True):
@@ -368,7 +232,7 @@ class Turns:
                 self._cache.put(replace(change.after, revision=change.after.revision + 1))
                 self._answer(work)
                 effects.publish.extend((change.after, index) for index in work.publish)
-                if not self._fresh.publishes_inside:
+                if not self._decider.publishes_inside:
                     effects.settle.extend(work.settled)
                 self._on_change(change.after)
             elif isinstance(outcome, Conflict):
@@ -384,7 +248,7 @@ class Turns:
         if effects.publish or effects.settle:
             self._after_commit(effects)
 
-    async def _conclude_unchanged(self, works: Sequence[_Work]) -> None:
+    async def _conclude_unchanged(self, works: Sequence[Work]) -> None:
         """Answer where nothing is to be written.
 
         No commit compares revisions there, so what was decided on a remembered job is answered only if the job is still
@@ -401,11 +265,11 @@ class Turns:
                     continue
             self._answer(work)
 
-    def _answer(self, work: _Work) -> None:
+    def _answer(self, work: Work) -> None:
         for pending in work.pending:
             _answer(pending, pending.answer)
 
-    def _decide_again(self, work: _Work) -> None:
+    def _decide_again(self, work: Work) -> None:
         for pending in reversed(work.pending):
             pending.tries += 1
             if pending.tries >= TRIES_MAX:
@@ -420,10 +284,5 @@ def _answer(pending: Pending, answer: Any) -> None:
         pending.future.set_result(answer)
 
 
-def _is_tenants(work: _Work, tenant_id: str) -> bool:
+def _is_tenants(work: Work, tenant_id: str) -> bool:
     return work.job is not None and work.job.spec.tenant_id == tenant_id
-
-
-def _delivery_ref(job: Job, step_index: int, attempt_no: int) -> DeliveryRef:
-    step = job.steps[step_index].spec
-    return DeliveryRef(job.spec.routing.topic, step.service, message_id(job.job_id, step.step_id, attempt_no))

@@ -108,17 +108,16 @@ WEBHOOKS_DUE = (
 CLAIM_WEBHOOK = "UPDATE webhooks SET next_at = $2 WHERE job_id = $1"
 FINISH_WEBHOOK = "UPDATE webhooks SET status = $2, attempts = $3, next_at = $4, last_error = $5 WHERE job_id = $1"
 
-# Repair.
+# Repair. SQLite does not see by itself that an open job lies within the partial index on `status`.
+_IS_OPEN = "status <> 'SUCCEEDED' AND status IN ('QUEUED', 'DISPATCHING', 'IN_PROGRESS', 'PAUSED', 'CANCELLING')"
 COUNT_BY_TENANT_AND_MODE = (
-    "SELECT tenant_id, resolved_mode, COUNT(*) FROM jobs"
-    " WHERE status IN ('QUEUED', 'DISPATCHING', 'IN_PROGRESS', 'PAUSED', 'CANCELLING')"
-    " GROUP BY tenant_id, resolved_mode"
+    f"SELECT tenant_id, resolved_mode, COUNT(*) FROM jobs WHERE {_IS_OPEN} GROUP BY tenant_id, resolved_mode"
 )
 ALL_SLOTS = "SELECT scope, jobs FROM inflight ORDER BY scope FOR UPDATE"
 SET_SLOTS = "INSERT INTO inflight (scope, jobs) VALUES ($1, $2) ON CONFLICT (scope) DO UPDATE SET jobs = excluded.jobs"
 WAKE_SLEEPERS = (
     "UPDATE jobs SET wake_at = $1, revision = revision + 1"
-    " WHERE status IN ('QUEUED', 'DISPATCHING', 'IN_PROGRESS', 'PAUSED', 'CANCELLING') AND (wake_at IS NULL OR EXISTS ("
+    f" WHERE {_IS_OPEN} AND (wake_at IS NULL OR EXISTS ("
     "SELECT 1 FROM steps s WHERE s.job_id = jobs.job_id AND s.step_index = jobs.current_step_index"
     " AND s.status = 'DISPATCHING' AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.job_id = s.job_id"
     " AND a.step_index = s.step_index AND a.attempt_no = s.attempt_no AND a.outbox_status = 'PENDING')))"

@@ -1,0 +1,71 @@
+"""Drift repair on a ledger that is in use: it mends what is wrong, and puts nothing wrong that was right."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+import asyncpg
+
+from tests.cluster.conftest import StartRole
+from tests.crash.audit import audit, until_all_ended
+from tests.crash.client import Client
+from tests.crash.processes import QUICK
+from tests.crash.run import MAX_ATTEMPTS, Submitter
+from tests.crash.worker import Worker
+
+JOBS = 60
+STEADY = {"together": 6, "one by one": 2, "retryable": 1}
+
+
+async def _until_right(client: Client, count: int) -> None:
+    end = time.monotonic() + 10
+    while (tenants := await client.read("/v1/admin/tenants"))["inflight"] != count:
+        assert time.monotonic() < end, tenants
+        await asyncio.sleep(0.05)
+    assert sum(one["inflight"] for one in tenants["items"]) == count
+
+
+async def test_counters_are_repaired_while_jobs_come_and_go(start_role: StartRole, postgres_url: str) -> None:
+    settings = {**QUICK, "LUCIUS_REPAIR_INTERVAL": "0.02"}
+    api = start_role("api", **settings)
+    start_role("reconciler", **settings)
+    rng = random.Random(1)
+    database = await asyncpg.connect(postgres_url)
+    try:
+        async with Client([api.port or 0], rng) as client:
+            submitter = Submitter(client, rng)
+            await asyncio.gather(*(submitter.send(f"early-{place}") for place in range(10)))
+            await _until_right(client, 10)
+            await database.execute("UPDATE inflight SET jobs = jobs + 7")
+            await _until_right(client, 10)
+            async with Worker(client, rng, STEADY) as worker:
+                for place in range(10, JOBS):
+                    await submitter.send(f"job-{place}")
+                await until_all_ended(client, worker, JOBS)
+            await audit(client, worker, submitter.accepted, MAX_ATTEMPTS)
+    finally:
+        await database.close()
+
+
+async def test_job_that_lost_its_timer_is_woken(start_role: StartRole, postgres_url: str) -> None:
+    """Both processes remember the job with the timer that it had."""
+    settings = {**QUICK, "LUCIUS_REPAIR_INTERVAL": "0.1", "LUCIUS_ACK_TIMEOUT_SECONDS": "3600"}
+    api = start_role("api", **settings)
+    start_role("reconciler", **settings)
+    rng = random.Random(2)
+    database = await asyncpg.connect(postgres_url)
+    try:
+        async with Client([api.port or 0], rng) as client:
+            submitter = Submitter(client, rng)
+            await submitter.send("job")
+            pull = {"service": "ocr", "max": 1, "wait_seconds": 5}
+            directives = (await client.ask("POST", "/v1/directives:pull", pull)).body["directives"]
+            assert len(directives) == 1  # Taken, and never spoken of again.
+            await database.execute("UPDATE jobs SET wake_at = NULL")
+            async with Worker(client, rng, {"together": 1}) as worker:
+                await until_all_ended(client, worker, 1, timeout_seconds=20)
+            await audit(client, worker, submitter.accepted, MAX_ATTEMPTS)
+    finally:
+        await database.close()
