@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -197,15 +198,20 @@ def with_secrets(settings: Settings) -> Settings:
 
 
 def _kept_secret(path: Path, make: Callable[[], str]) -> str:
+    """The secret in this file, which is made whole or not at all: half a key would be in the way of every later start."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        return path.read_text().strip()
-    except FileNotFoundError:
-        secret = make()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secret + "\n")
-    return secret
+    if not path.exists():
+        descriptor, draft = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)  # For its owner alone to read.
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(make() + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):  # Somebody else was quicker; theirs is as good.
+                os.link(draft, path)
+        finally:
+            os.unlink(draft)
+    return path.read_text().strip()
 
 
 def _callback_keys(settings: Settings) -> tuple[CallbackKey, ...]:

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-
 from tests.crash.processes import CALLBACK_KEYS, Process, free_port
 
 StartRole = Callable[..., Process]

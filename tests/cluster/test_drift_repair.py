@@ -7,7 +7,6 @@ import random
 import time
 
 import asyncpg
-
 from tests.cluster.conftest import StartRole
 from tests.crash.audit import audit, until_all_ended
 from tests.crash.client import Client

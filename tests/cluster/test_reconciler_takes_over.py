@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.cluster.conftest import StartRole
 from tests.crash.client import Client, envelope, submit
 from tests.crash.processes import QUICK, Process, free_port, run_lucius

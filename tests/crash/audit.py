@@ -112,7 +112,9 @@ def check_book(job: dict[str, Any], events: list[dict[str, Any]], told: list[Tol
     )
     missing = answered - heard
     assert not missing, f"{job['jobId']}: answered, and yet not in the ledger: {missing}"
-    verdicts = {(event["stepId"], event["attempt_no"]): event["verdict"] for event in events if _is_applied_result(event)}
+    verdicts = {
+        (event["stepId"], event["attempt_no"]): event["verdict"] for event in events if _is_applied_result(event)
+    }
     for one in told:
         if one.kind == "RESULT" and one.outcome in {"APPLIED", "DUPLICATE"}:
             kept = verdicts.get((one.step_id, one.attempt_no))

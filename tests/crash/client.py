@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 import aiohttp
-
 from tests.crash.processes import API_KEY
 
 CALL_SECONDS_MAX = 15.0

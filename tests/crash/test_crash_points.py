@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
+from tests.crash.mortal import Fate, MortalBus, MortalDatabase
 
 from lucius.buses.memory import MemoryBus
 from lucius.buses.sql import JournaledBus
@@ -36,7 +37,6 @@ from lucius.sql.schema import upgrade
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.testing.invariants import check_ledger
 from lucius.testing.samples import STEP_IDS, ManualClock, new_job
-from tests.crash.mortal import Fate, MortalBus, MortalDatabase
 
 T = TypeVar("T")
 
@@ -47,9 +47,7 @@ SETTINGS = EngineSettings(
     upkeep_interval=3600.0,
     claim_seconds=4.0,
 )
-POLICY = Policy(
-    max_attempts=3, ack_timeout_seconds=6.0, execution_backoff_seconds=(2.0,), ack_backoff_seconds=(2.0,)
-)
+POLICY = Policy(max_attempts=3, ack_timeout_seconds=6.0, execution_backoff_seconds=(2.0,), ack_backoff_seconds=(2.0,))
 LOOK_SECONDS = 2.0
 """How far the test's own time moves on when there is nothing to do."""
 SUBSCRIPTIONS = [
@@ -174,7 +172,9 @@ async def _live_and_die(folder: Path, bus_kind: str, ends_at: int | None) -> Fat
     async with _life(folder / "lucius.db", clock, bus_kind, kept, Fate(None)) as second:
         for new in jobs:
             # The client sends its commands again, under the same claims but, as a server would, with fresh job ids.
-            answer = await second.submit(new_job(clock, key=new.fact.spec.idempotency_key, policy=POLICY, steps=["ocr"]))
+            answer = await second.submit(
+                new_job(clock, key=new.fact.spec.idempotency_key, policy=POLICY, steps=["ocr"])
+            )
             known = new.fact.spec.job_id
             if known in accepted:
                 assert isinstance(answer, Duplicate), f"the answer to job {known} is lost"

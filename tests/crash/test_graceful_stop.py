@@ -7,7 +7,6 @@ import random
 from pathlib import Path
 
 import aiohttp
-
 from tests.crash.client import Client, envelope, submit
 from tests.crash.processes import QUICK, Process, free_port
 from tests.crash.run import run_under_fire

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import apsw
-
 from tests.crash.audit import until_all_ended
 from tests.crash.client import Client, envelope, submit
 from tests.crash.processes import QUICK, Process, free_port, run_lucius

@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 import aiohttp
-
 from tests.crash.client import Client
 
 SERVICES = ("ocr", "embedding", "sis")

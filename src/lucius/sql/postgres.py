@@ -21,6 +21,8 @@ TRIES_MAX = 5
 """How often a transaction is run again after a deadlock or a race with another process."""
 CONNECT_SECONDS = 10.0
 STATEMENT_SECONDS = 30.0
+"""The longest that a statement takes, and that a transaction waits for its next one: a process that vanished with its
+machine, without a word, keeps its locks no longer."""
 
 _GONE = (
     asyncpg.PostgresConnectionError,
@@ -28,6 +30,7 @@ _GONE = (
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.TooManyConnectionsError,
     asyncpg.DiskFullError,
     asyncpg.LockNotAvailableError,
@@ -57,7 +60,12 @@ class PostgresDatabase:
                 max_size=self._pool_max,
                 timeout=CONNECT_SECONDS,
                 command_timeout=STATEMENT_SECONDS,
-                server_settings={"synchronous_commit": "on", "application_name": "lucius", "jit": "off"},
+                server_settings={
+                    "synchronous_commit": "on",
+                    "idle_in_transaction_session_timeout": f"{STATEMENT_SECONDS:.0f}s",
+                    "application_name": "lucius",
+                    "jit": "off",
+                },
             )
         except _GONE as error:
             raise DatabaseUnavailable(f"{self.name} cannot be reached: {error}") from error

@@ -89,8 +89,15 @@ VERSION = MIGRATIONS[-1].version
 _TABLE = "CREATE TABLE IF NOT EXISTS schema_versions (version BIGINT PRIMARY KEY, name TEXT NOT NULL)"
 
 
-def _current_script() -> Script[int]:
-    yield Run(_TABLE)
+_TABLE_IN_POSTGRES = "SELECT 1 FROM pg_tables WHERE tablename = 'schema_versions' AND schemaname = current_schema()"
+_TABLE_IN_SQLITE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'schema_versions'"
+
+
+def _current_script(is_shared: bool) -> Script[int]:
+    """The version of the tables, 0 where there are none. Only looks: who serves need not be allowed to create."""
+    found = yield Fetch(_TABLE_IN_POSTGRES if is_shared else _TABLE_IN_SQLITE)
+    if not found:
+        return 0
     rows = yield Fetch("SELECT COALESCE(MAX(version), 0) FROM schema_versions")
     return int(rows[0][0])
 
@@ -98,7 +105,8 @@ def _current_script() -> Script[int]:
 def _upgrade_script(is_shared: bool) -> Script[int]:
     if is_shared:
         yield Fetch("SELECT pg_advisory_xact_lock(5824001)")
-    current = yield from _current_script()
+    yield Run(_TABLE)
+    current = yield from _current_script(is_shared)
     if current > VERSION:
         raise SchemaMismatch(
             f"the database is at version {current}; this program knows up to {VERSION}: upgrade LUCIUS"
@@ -117,7 +125,7 @@ async def upgrade(database: Database) -> int:
 
 async def verify(database: Database) -> None:
     """Raise `SchemaMismatch` unless the database is at exactly this program's version."""
-    current = await database.write(_current_script)
+    current = await database.read(lambda: _current_script(database.is_shared))
     if current != VERSION:
         raise SchemaMismatch(
             f"{database.name} is at schema version {current}, this program needs {VERSION}: run 'lucius db upgrade'"

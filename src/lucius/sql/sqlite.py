@@ -13,6 +13,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -63,7 +64,10 @@ class _Thread:
     def _run(self) -> None:
         while (order := self._orders.get()) is not None:
             act, done = order
-            outcome = act()
+            try:
+                outcome = act()
+            except Exception as error:  # Without this thread nobody would ever be answered again.
+                outcome = error
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(done, outcome)
 
@@ -147,8 +151,9 @@ class _Writer:
         return None
 
     def _roll_back(self) -> None:
-        if self._connection.in_transaction:
-            self._cursor.execute("ROLLBACK")
+        with suppress(apsw.Error):  # Where even this fails, the next BEGIN fails too, and it is tried again.
+            if self._connection.in_transaction:
+                self._cursor.execute("ROLLBACK")
 
     def _finish(self, group: list[_Task], results: list[Any]) -> None:
         _resolve(group, results)

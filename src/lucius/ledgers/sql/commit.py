@@ -134,8 +134,7 @@ def _take_claims(creations: Sequence[Change], is_shared: bool) -> Script[None]:
     if not is_shared:
         return
     owners = yield Fetch(statements.CLAIM_OWNERS, [[key for key, _ in claims]])
-    mine = dict(claims)
-    if any(mine[row[0]] != row[1] for row in owners):
+    if {row[0]: row[1] for row in owners} != dict(claims):
         raise RunAgain("another process took one of these claims in between")
 
 

@@ -218,7 +218,9 @@ def _list_script(filter_: JobFilter, limit: int, before_id: str | None) -> Scrip
 
 
 def _repair_script(now: Instant) -> Script[Repairs]:
-    # Holding the counters keeps every turn that creates or ends a job from committing while the jobs are counted.
+    # Holding the counters keeps every turn that creates or ends a job from committing while the jobs are counted. The
+    # first of them, which every such turn moves first, must be there to be held.
+    yield Run(statements.MAKE_GLOBAL_SLOT)
     found = yield Fetch(statements.ALL_SLOTS)
     kept = {row[0]: row[1] for row in found}
     counted: dict[str, int] = {}

@@ -113,6 +113,7 @@ _IS_OPEN = "status <> 'SUCCEEDED' AND status IN ('QUEUED', 'DISPATCHING', 'IN_PR
 COUNT_BY_TENANT_AND_MODE = (
     f"SELECT tenant_id, resolved_mode, COUNT(*) FROM jobs WHERE {_IS_OPEN} GROUP BY tenant_id, resolved_mode"
 )
+MAKE_GLOBAL_SLOT = "INSERT INTO inflight (scope, jobs) VALUES ('global', 0) ON CONFLICT (scope) DO NOTHING"
 ALL_SLOTS = "SELECT scope, jobs FROM inflight ORDER BY scope FOR UPDATE"
 SET_SLOTS = "INSERT INTO inflight (scope, jobs) VALUES ($1, $2) ON CONFLICT (scope) DO UPDATE SET jobs = excluded.jobs"
 WAKE_SLEEPERS = (
@@ -133,6 +134,7 @@ CLOSE_ORPHANED_OUTBOX = (
 # Pruning.
 PRUNABLE = (
     "SELECT job_id, claim_key FROM jobs WHERE completed_at IS NOT NULL AND completed_at < $1 ORDER BY job_id LIMIT $2"
+    " FOR UPDATE SKIP LOCKED"
 )
 PRUNE = tuple(f"DELETE FROM {table} WHERE job_id = $1" for table in ("events", "attempts", "steps", "webhooks", "jobs"))
 PRUNE_CLAIM = "DELETE FROM claims WHERE claim_key = $1 AND job_id = $2"
