@@ -16,7 +16,7 @@ wait_seconds=20
 
 # post PATH HEADER BODY. The header goes through a file descriptor, so that no secret is seen in the process list.
 post() {
-  curl --silent --show-error --fail-with-body --max-time 60 \
+  curl --silent --show-error --fail --max-time 60 \
     --retry 5 --retry-connrefused --retry-max-time 60 \
     --header 'Content-Type: application/json' --header @<(printf '%s\n' "$2") \
     --data-binary @- "$url$1" <<<"$3"

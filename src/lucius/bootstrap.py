@@ -51,7 +51,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 def is_embedded(settings: Settings) -> bool:
     """Whether everything is on this machine: one process, nothing shared."""
-    return not settings.ledger.startswith("postgresql")
+    return not settings.ledger.startswith("postgres")
 
 
 def open_database(settings: Settings) -> Database | None:
@@ -198,7 +198,7 @@ def with_secrets(settings: Settings) -> Settings:
 
 
 def _kept_secret(path: Path, make: Callable[[], str]) -> str:
-    """The secret in this file, which is made whole or not at all: half a key would be in the way of every later start."""
+    """The secret in this file, which is made whole or not at all: half a key would bar every later start."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         descriptor, draft = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)  # For its owner alone to read.

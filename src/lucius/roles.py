@@ -124,6 +124,10 @@ async def _database(settings: Settings) -> AsyncIterator[Database]:
 async def _up(settings: Settings, services: bool, sample: Sample | None) -> None:
     settings = with_secrets(settings)
     configure_logs(settings)  # Again: what was made up just now must not be logged either.
+    if services and not settings.api_key:
+        raise SettingsError(
+            "the reference services log in with LUCIUS_API_KEY: set it, or leave them out (--no-services)"
+        )
     listener = _listen(settings)
     settings = replace(settings, port=listener.getsockname()[1])
     folder = Path(settings.data).resolve() / "sample"  # noqa: ASYNC240 - before anything is served

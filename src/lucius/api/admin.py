@@ -76,7 +76,7 @@ async def list_dead_letters(call: Call) -> Response:
     """Jobs that failed for good, and messages that the bus gave up on."""
     parameters = Parameters(call.request)
     limit = parameters.whole("limit", LIST_MAX, 1, call.desk.settings.page_size_max)
-    cursor = parameters.text("cursor", 64)
+    cursor = parameters.job_cursor()
     parameters.close()
     jobs, after_id = await call.desk.queries.jobs(JobFilter(dead_letter=True), limit, cursor)
     letters = await call.desk.bus.dead_letters(limit)

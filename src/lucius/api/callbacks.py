@@ -13,10 +13,9 @@ from starlette.responses import Response
 from lucius.api.endpoint import Answer, Call, answer
 from lucius.api.requests import read_body, read_typed
 from lucius.domain.errors import CallerError, LuciusError
-from lucius.domain.protocol import resolve_policy
+from lucius.domain.protocol import PolicyOverride, resolve_policy
 from lucius.domain.routing import LANE_TOPICS
 from lucius.ports.engine import Told
-from lucius.ports.registry import RegistrySnapshot
 from lucius.usecases.complete import AnyBody, Completion, read_batch, read_callback
 
 TOKEN_HEADER = "Lucius-Callback-Token"  # noqa: S105 - the name of a header
@@ -104,7 +103,7 @@ async def pull(call: Call) -> Response:
         detail = f"wait_seconds lies between 0 and {settings.wait_seconds_max:g}"
         raise CallerError.of("ENVELOPE_INVALID", detail, "/wait_seconds")
     await call.desk.acceptance.declare()
-    lock_seconds = _lock_seconds(call.desk.registry.snapshot(), wanted.service)
+    lock_seconds = await _lock_seconds(call, wanted.service)
     deliveries = await _receive(call, wanted, lock_seconds)
     body = b'{"directives":[' + b",".join(delivery.body for delivery in deliveries) + b"]}"
     return Answer(body)
@@ -121,18 +120,21 @@ async def _receive(call: Call, wanted: _Pull, lock_seconds: float) -> list[Any]:
             return taken
 
 
-def _lock_seconds(snapshot: RegistrySnapshot, service: str) -> float:
+async def _lock_seconds(call: Call, service: str) -> float:
     """A third of the shortest ack timeout that a step of this service may have."""
-    steps = [step for protocol in snapshot.protocols.values() for step in protocol.steps if step.service == service]
-    if not steps:
-        known = sorted({step.service for protocol in snapshot.protocols.values() for step in protocol.steps})
-        raise CallerError.of(
-            "ENVELOPE_INVALID", f"no protocol names this service; known are {', '.join(known)}", "/service"
-        )
+    snapshot = call.desk.registry.snapshot()
+    steps = [step for protocol in snapshot.protocols.values() for step in protocol.steps]
+    own = [step.policy for step in steps if step.service == service]
+    if not own:
+        # A service that only older versions of a protocol name may still have jobs that need it.
+        own = [PolicyOverride() for depth in await call.desk.bus.depths() if depth.subscription == service][:1]
+    if not own:
+        known = ", ".join(sorted({step.service for step in steps}))
+        raise CallerError.of("ENVELOPE_INVALID", f"no protocol names this service; known are {known}", "/service")
     tenants = [None, *(tenant.policy for tenant in snapshot.tenants.values())]
     shortest = min(
-        resolve_policy(step.policy, tenant, snapshot.settings.policy).ack_timeout_seconds
-        for step in steps
+        resolve_policy(policy, tenant, snapshot.settings.policy).ack_timeout_seconds
+        for policy in own
         for tenant in tenants
     )
     return shortest / LOCK_SHARE

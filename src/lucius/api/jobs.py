@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -12,7 +11,7 @@ from msgspec import Struct
 from starlette.responses import Response, StreamingResponse
 
 from lucius.api.endpoint import Call, answer
-from lucius.api.requests import Parameters, read_typed
+from lucius.api.requests import JOB_ID, Parameters, read_typed
 from lucius.domain.errors import CallerError, LuciusError
 from lucius.domain.inputs import CancelAsked, Operation, PauseAsked, ResumeAsked
 from lucius.domain.job import Job, JobStatus
@@ -28,12 +27,11 @@ REASON_CHARS_MAX = 500
 SMALL_BODY_BYTES_MAX = 4_096
 
 _encode = msgspec.json.Encoder().encode
-_JOB_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def _job_id(call: Call) -> str:
     job_id: str = call.request.path_params["job_id"]
-    if not _JOB_ID.fullmatch(job_id):
+    if not JOB_ID.fullmatch(job_id):
         raise CallerError.of("JOB_NOT_FOUND", "there is no such job")
     return job_id
 
@@ -45,10 +43,8 @@ async def list_jobs(call: Call) -> Response:
     request_type = parameters.text("request_type")
     created_from, created_to = parameters.moment("created_from"), parameters.moment("created_to")
     limit = parameters.whole("limit", PAGE_SIZE, 1, call.desk.settings.page_size_max)
-    cursor = parameters.text("cursor", 64)
+    cursor = parameters.job_cursor()
     parameters.close()
-    if cursor is not None and not _JOB_ID.fullmatch(cursor):
-        raise CallerError.of("ENVELOPE_INVALID", "query parameter cursor is not one that a list answered", "?cursor")
     own = call.caller.tenants
     tenants = None if own is None else tuple(sorted(own))
     if tenant is not None:

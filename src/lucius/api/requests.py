@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from typing import TypeVar
@@ -72,6 +73,9 @@ async def read_typed(request: Request, bytes_max: int, type_: type[T], may_be_em
         raise body_error(error) from error
 
 
+JOB_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
 class Parameters:
     """Query parameters; `close` refuses the ones nobody asked for."""
 
@@ -128,6 +132,13 @@ class Parameters:
             return from_datetime(moment)
         except (OverflowError, ValueError):
             raise _bad(name, "is too far away") from None
+
+    def job_cursor(self) -> str | None:
+        """Where a list of jobs goes on."""
+        value = self.text("cursor", 64)
+        if value is not None and not JOB_ID.fullmatch(value):
+            raise _bad("cursor", "is not one that a list answered")
+        return value
 
     def close(self) -> None:
         if self._values:

@@ -181,12 +181,13 @@ def _step_state(step: Step) -> tuple[Any, int, int]:
 def event_lines(events: Iterable[Mapping[str, Any]]) -> list[str]:
     rows = []
     for event in events:
-        data = event.get("data")
+        told = ("seq", "at", "type", "stepId", "attempt_no")
+        data = {name: value for name, value in event.items() if name not in told}
         rows.append(
             (
                 text_of(event.get("at")),
                 text_of(event.get("type")),
-                text_of(event.get("step_id")),
+                text_of(event.get("stepId")),
                 text_of(event.get("attempt_no") or None),
                 printable(json.dumps(data, ensure_ascii=False, sort_keys=True)) if data else "",
             )

@@ -154,6 +154,10 @@ def _hear(draft: Draft, fact: Callback, name: str) -> int | None:
         return index
     draft.outcome = outcome
     draft.record(name, index, outcome=outcome, of_attempt_no=fact.attempt_no)
+    is_known = attempt is not None and 0 < fact.attempt_no <= attempt.attempt_no
+    if is_known and not isinstance(fact, HeartbeatSeen):
+        # Applied or not, the directive has reached a service: delivering it again would help nobody.
+        draft.effects.append(SettleDirective(index, fact.attempt_no))
     return None
 
 

@@ -21,40 +21,37 @@ def waiting_on(job: Job) -> WaitingOn | None:
     if job.is_terminal:
         return None
     step = job.current_step
-    what, since, until, text = _step_wait(job, step)
     if job.status is JobStatus.PAUSED and not step.is_live:
-        what, since, until = "RESUME", job.updated_at, job.spec.deadline_at
-        text = f"Paused since {iso(since)}: step {step.spec.step_id} starts when somebody resumes the job"
-    elif job.status is JobStatus.CANCELLING:
-        text = f"Being cancelled; {text[0].lower()}{text[1:]}"
-    elif job.status is JobStatus.PAUSED:
-        text = f"Paused; {text[0].lower()}{text[1:]}"
-    tail = f", until {iso(until)} at the latest." if until is not None else "."
-    return WaitingOn(what, since, until, text + tail)
+        since, until = job.updated_at, job.spec.deadline_at
+        text = f"Paused since {iso(since)}: step {step.spec.step_id} starts when somebody resumes the job,"
+        text += f" which must end by {iso(until)}."
+        return WaitingOn("RESUME", since, until, text)
+    what, until, text = _step_wait(job, step)
+    before = {JobStatus.CANCELLING: "Being cancelled; ", JobStatus.PAUSED: "Paused; "}.get(job.status, "")
+    return WaitingOn(what, step.updated_at, until, before + (text[0].lower() + text[1:] if before else text))
 
 
-def _step_wait(job: Job, step: Step) -> tuple[str, Instant, Instant | None, str]:
+def _step_wait(job: Job, step: Step) -> tuple[str, Instant, str]:
     name, service = step.spec.step_id, step.spec.service
-    since, until = step.updated_at, step.due_at
+    deadline_at = job.spec.deadline_at
+    until = step.due_at or deadline_at
     attempt = f"attempt {step.attempt_no} of step {name}"
     match step.status:
         case StepStatus.PENDING:
-            until = job.spec.not_before or job.spec.deadline_at
-            return "START", since, until, f"Step {name} has not started: the job may not begin before its start time"
+            until = job.spec.not_before or deadline_at
+            return "START", until, f"Step {name} has not started: the job may begin at {iso(until)}."
         case StepStatus.DISPATCHING:
-            text = f"The bus has not yet taken {attempt} for service {service}"
-            return "BUS", since, job.spec.deadline_at, text
+            text = f"The bus has not yet taken {attempt} for service {service}; the job must end by {iso(deadline_at)}."
+            return "BUS", deadline_at, text
         case StepStatus.INITIATED:
-            text = f"Service {service} has not yet picked up {attempt} from lane {job.spec.routing.lane}"
-            return "ACK", since, until, text
+            lane = job.spec.routing.lane
+            text = (
+                f"Service {service} has not yet picked up {attempt} from lane {lane}; looked at again at {iso(until)}."
+            )
+            return "ACK", until, text
         case StepStatus.PROCESSING:
             share = f" ({step.progress:.0%} done)" if step.progress else ""
-            return "RESULT", since, until, f"Service {service} is working on {attempt}{share}"
+            return "RESULT", until, f"Service {service} is working on {attempt}{share}; its lease ends at {iso(until)}."
         case _:
             why = step.error.message if step.error else "it failed"
-            return (
-                "RETRY",
-                since,
-                until,
-                f"Step {name} will be tried again after attempt {step.attempt_no} failed: {why}",
-            )
+            return "RETRY", until, f"Step {name} will be tried again at {iso(until)}, for {attempt} failed: {why}."

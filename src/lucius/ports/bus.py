@@ -1,7 +1,7 @@
 """The bus port: topics, subscriptions with property filters, peek-lock delivery. Lanes are only names here.
 
 Made to fit an embedded table as well as NATS JetStream and Azure Service Bus, so nothing in it presumes a transaction
-shared with the ledger. A bus that can have one also offers `EnlistingBus`.
+shared with the ledger. A bus that can have one says so to its ledger, which then publishes in its own commits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """From PostgreSQL's dialect, in which every statement is written, to SQLite's.
 
-SQLite runs in a thread of the server's process, and its library gives up Python's interpreter lock for every step of a
-statement. One step a row would mean one wait for the lock a row, which under load costs more than all the rest; so
-statements over many rows are rewritten to take many rows in one step.
+SQLite's library gives up Python's interpreter lock for every step of a statement, and whoever gave it up waits for it.
+One step a row would mean one such wait a row; so statements over many rows are rewritten to take many in one step.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucius.domain.attempt import DispatchStatus
-from lucius.domain.effects import Decision, Event, Outcome, PublishDirective
+from lucius.domain.effects import Decision, Event, Outcome, PublishDirective, SettleDirective
 from lucius.domain.inputs import Acked, HeartbeatSeen, Input, Published, Resulted
 from lucius.domain.job import Job, JobStatus
 from lucius.domain.step import Step, StepStatus
@@ -123,7 +123,7 @@ def check_decision(before: Job | None, fact: Input, decision: Decision, leases_u
     if before.status in ENDED:
         assert after.status is before.status, "terminal states never change"
         assert [s.status for s in after.steps] == [s.status for s in before.steps]
-        assert not decision.effects
+        assert all(isinstance(effect, SettleDirective) for effect in decision.effects)
     elif after.status is not before.status:
         assert after.status in JOB_NEXT[before.status], f"{before.status} -> {after.status}"
     for old, new in zip(before.steps, after.steps, strict=True):
@@ -172,7 +172,7 @@ def _check_callback(before: Job, fact: Input, decision: Decision) -> None:
     if decision.outcome is not Outcome.APPLIED:
         assert decision.job.steps == before.steps, "what is not applied moves nothing"
         assert decision.job.status is before.status
-        assert not decision.effects
+        assert all(isinstance(effect, SettleDirective) for effect in decision.effects)
     name = {Acked: "ACK", HeartbeatSeen: "HEARTBEAT", Resulted: "RESULT"}[type(fact)]
     is_recorded = any(event.type == name for event in decision.events)
     assert is_recorded or (name == "HEARTBEAT" and decision.outcome is Outcome.APPLIED)

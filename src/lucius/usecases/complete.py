@@ -20,8 +20,8 @@ from lucius.ports.engine import Engine, Told
 from lucius.ports.observer import Observer
 
 CODE_CHARS_MAX = 128
-MESSAGE_CHARS_MAX = 2_000
-NOTE_CHARS_MAX = 500
+MESSAGE_CHARS_MAX = 4_096
+NOTE_CHARS_MAX = 1_024
 DEPTH_MAX = 32
 """Levels of artifacts."""
 RATE_LIMITED_SECONDS = 30.0

@@ -28,8 +28,7 @@ from lucius.sql.database import Database, DatabaseUnavailable, Fetch, Row, Run, 
 T = TypeVar("T")
 
 SHARED_POLL_SECONDS = 0.05
-"""How often a receiver looks for what another process published."""
-"""What is published here it hears of at once."""
+"""How often a receiver looks for what another process published; of what is published here it hears at once."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
