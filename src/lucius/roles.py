@@ -145,6 +145,8 @@ async def _up(settings: Settings, services: bool, sample: Sample | None) -> None
         await server.until_stopped()
         stop.set()
         desk.stopping.set()
+        for helper in helpers[1:]:
+            helper.cancel()  # Without the services the sample would never end.
         if helpers:
             await asyncio.wait(helpers, timeout=STOP_SECONDS)
         for helper in helpers:

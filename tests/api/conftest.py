@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from itertools import count
 from pathlib import Path
@@ -229,3 +235,68 @@ def registry_folder(tmp_path: Path) -> Path:
     for path in (SHIPPED / "protocols").iterdir():
         (folder / "protocols" / path.name).write_text(path.read_text("utf-8"), "utf-8")
     return folder
+
+
+# --- Real processes --------------------------------------------------------------------------------------------------
+
+
+class LiveServer:
+    """`lucius up` in a process of its own, on a port that was free. What it says goes to files: nobody reads a pipe."""
+
+    def __init__(self, data: Path, options: tuple[str, ...], environment: dict[str, str]) -> None:
+        self.data = data
+        self.key = KEY
+        self.environment = clean_environment(LUCIUS_API_KEY=KEY, **environment)
+        self._out, self._err = data.parent / "out.txt", data.parent / "err.txt"
+        command = [*LUCIUS, "up", "--port", "0", "--data", str(data), *options]
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(command, env=self.environment, stdout=out, stderr=err)
+        self.url = self.wait_for(r"LUCIUS is up at (http://\S+)")
+
+    @property
+    def said(self) -> str:
+        return self._out.read_text("utf-8") + self._err.read_text("utf-8")
+
+    def wait_for(self, pattern: str, seconds: float = 60.0) -> str:
+        """The first group of a pattern, once the server has said it."""
+        end = time.monotonic() + seconds
+        while (found := re.search(pattern, self.said)) is None:
+            assert self.process.poll() is None, f"the server ended: {self.said}"
+            assert time.monotonic() < end, f"the server never said {pattern}: {self.said}"
+            time.sleep(0.02)
+        return found[1] if found.groups() else found[0]
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60)
+
+    def stop(self, number: int = signal.SIGTERM, seconds: float = 20.0) -> int:
+        """Ask it to stop; its exit code. It is not let live longer than that."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            return self.process.wait(seconds)
+        finally:
+            self.process.kill()
+            self.process.wait()
+
+
+LUCIUS = (sys.executable, "-m", "lucius.cli.main")
+
+
+def clean_environment(**variables: str) -> dict[str, str]:
+    """This process's, without settings of LUCIUS that happen to stand in it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("LUCIUS_")} | variables
+
+
+@pytest.fixture(scope="module")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LiveServer]]:
+    """Start servers; arguments are options, keyword arguments variables. Those still up are stopped in the end."""
+    started: list[LiveServer] = []
+
+    def start(*options: str, **environment: str) -> LiveServer:
+        started.append(LiveServer(tmp_path_factory.mktemp("server") / "data", options, environment))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()

@@ -6,14 +6,6 @@ and request types in the places where the document asks for some.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import re
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -28,7 +20,6 @@ from lucius.api.openapi import document
 from lucius.settings import Settings
 
 EXAMPLES_MAX = 15
-KEY = "lk_of_schemathesis_0123456789"
 WAIT_SECONDS_MAX = 0.05
 IDS = ("jobId", "stepId", "tenant_id", "attempt_no", "lease_id")
 
@@ -43,57 +34,38 @@ class Server(Struct):
     """A server with a job in each of the states that answers depend on."""
 
     url: str
+    key: str
     job_ids: list[str]
     directive: dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("server")
-    environment = {
-        "PATH": os.environ["PATH"],
-        "LUCIUS_API_KEY": KEY,
-        "LUCIUS_LEDGER": "memory",
-        "LUCIUS_BUS": "memory",
-        "LUCIUS_WAIT_SECONDS_MAX": str(WAIT_SECONDS_MAX),
-    }
-    command = [sys.executable, "-m", "lucius.cli.main", "up", "--port", "0", "--data", str(folder), "--no-services"]
-    with (folder / "log").open("w+b") as log:
-        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=log)
-        try:
-            assert process.stderr is not None
-            greeting = process.stderr.readline().decode()
-            found = re.search(r"http://[\w.:]+", greeting)
-            assert found, greeting + process.stderr.read().decode()
-            yield _prepared(found[0])
-        finally:
-            process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.communicate(timeout=20)
-            process.kill()
+def server(serve: Any) -> Server:
+    memory = {"LUCIUS_LEDGER": "memory", "LUCIUS_BUS": "memory"}
+    live = serve("--no-services", LUCIUS_WAIT_SECONDS_MAX=str(WAIT_SECONDS_MAX), **memory)
+    with live.client() as client:
+        return Server(live.url, live.key, *_prepared(client))
 
 
-def _prepared(url: str) -> Server:
-    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {KEY}"}) as client:
-        job_ids = []
-        for number in range(4):
-            envelope = {
-                "tenant_id": "acme", "request_type": "OCR", "input_ref": f"https://a.example/{number}",
-                "output_ref": "https://a.example/out", "payload": {}, "schema_version": "1",
-            }  # fmt: skip
-            job_ids.append(client.post("/v1/commands", json=envelope).raise_for_status().json()["jobId"])
-        client.post(f"/v1/jobs/{job_ids[0]}:pause").raise_for_status()
-        client.post(f"/v1/jobs/{job_ids[1]}:cancel").raise_for_status()
-        directives = []
-        while len(directives) < 4:
-            pulled = client.post("/v1/directives:pull", json={"service": "ocr", "max": 4}).raise_for_status()
-            directives += pulled.json()["directives"]
-        by_job = {directive["jobId"]: directive for directive in directives}
-        failed = by_job[job_ids[2]]
-        body = {name: failed[name] for name in IDS} | {"status": "FAILED_FINAL"}
-        headers = {"Lucius-Callback-Token": failed["callback_token"]}
-        client.post("/v1/callbacks/result", json=body, headers=headers).raise_for_status()
-    return Server(url, job_ids, by_job[job_ids[3]])
+def _prepared(client: httpx.Client) -> tuple[list[str], dict[str, Any]]:
+    job_ids = []
+    for number in range(4):
+        envelope = {
+            "tenant_id": "acme", "request_type": "OCR", "input_ref": f"https://a.example/{number}",
+            "output_ref": "https://a.example/out", "payload": {}, "schema_version": "1",
+        }  # fmt: skip
+        job_ids.append(client.post("/v1/commands", json=envelope).raise_for_status().json()["jobId"])
+    client.post(f"/v1/jobs/{job_ids[0]}:pause").raise_for_status()
+    client.post(f"/v1/jobs/{job_ids[1]}:cancel").raise_for_status()
+    by_job: dict[str, dict[str, Any]] = {}
+    while len(by_job) < 4:
+        pulled = client.post("/v1/directives:pull", json={"service": "ocr", "max": 4}).raise_for_status()
+        by_job |= {directive["jobId"]: directive for directive in pulled.json()["directives"]}
+    failed = by_job[job_ids[2]]
+    body = {name: failed[name] for name in IDS} | {"status": "FAILED_FINAL"}
+    headers = {"Lucius-Callback-Token": failed["callback_token"]}
+    client.post("/v1/callbacks/result", json=body, headers=headers).raise_for_status()
+    return job_ids, by_job[job_ids[3]]
 
 
 @schema.parametrize()
@@ -105,7 +77,7 @@ def _prepared(url: str) -> Server:
     suppress_health_check=list(HealthCheck),
 )
 def test_every_answer_is_documented(case: Any, server: Server) -> None:
-    headers = {"Authorization": f"Bearer {KEY}"}
+    headers = {"Authorization": f"Bearer {server.key}"}
     case.call_and_validate(base_url=server.url, headers=headers, checks=checks)
     if dress(case, server):
         case.call_and_validate(base_url=server.url, headers=headers, checks=checks)

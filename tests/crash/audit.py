@@ -25,6 +25,17 @@ async def until_all_ended(client: Client, worker: Worker, count: int, timeout_se
             await asyncio.sleep(0.2)
 
 
+async def until_drained(client: Client, worker: Worker, timeout_seconds: float = 30.0) -> None:
+    """Wait until no lane holds a message: each was answered by somebody, and so settled."""
+    async with asyncio.timeout(timeout_seconds):
+        while True:
+            worker.check()
+            lanes = (await client.read("/v1/admin/lanes"))["items"]
+            if not any(one["ready"] + one["locked"] for lane in lanes for one in lane["subscriptions"]):
+                return
+            await asyncio.sleep(0.1)
+
+
 async def audit(
     client: Client, worker: Worker, accepted: Mapping[str, set[str]], max_attempts: int
 ) -> list[dict[str, Any]]:
@@ -127,11 +138,12 @@ def check_book(job: dict[str, Any], events: list[dict[str, Any]], told: list[Tol
 
 
 async def check_nothing_left(client: Client) -> None:
-    """No slot, no unsent row."""
+    """No slot, no unsent row, no message that was given up on."""
     tenants = await client.read("/v1/admin/tenants")
     assert tenants["inflight"] == 0, tenants
     assert [one for one in tenants["items"] if one["inflight"]] == []
     assert (await client.read("/v1/admin/outbox"))["items"] == []
+    assert (await client.read("/v1/admin/dead-letters"))["messages"] == []
 
 
 def _is(event: dict[str, Any], step: dict[str, Any]) -> bool:

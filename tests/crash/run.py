@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
-from tests.crash.audit import audit, until_all_ended
+from tests.crash.audit import audit, until_all_ended, until_drained
 from tests.crash.client import Client, envelope, submit
 from tests.crash.processes import QUICK, Process
 from tests.crash.worker import Worker
@@ -62,7 +62,7 @@ async def run_under_fire(
                 worker.check()
             await asyncio.gather(*sent)
             await until_all_ended(client, worker, jobs)
-            await asyncio.sleep(0.2)
+            await until_drained(client, worker)
         assert len(submitter.accepted) == jobs
         found = await audit(client, worker, submitter.accepted, MAX_ATTEMPTS)
         assert len(found) == jobs

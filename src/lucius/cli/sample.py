@@ -32,10 +32,12 @@ async def run_sample(
     work is done in a thread, so the server may share this event loop.
     """
     stop = threading.Event()
+    work = asyncio.ensure_future(asyncio.to_thread(_run, url, api_key, folder, timeout_seconds, stop))
     try:
-        return await asyncio.to_thread(_run, url, api_key, folder, timeout_seconds, stop)
+        return await asyncio.shield(work)
     finally:
         stop.set()
+        await asyncio.wait({work})  # While its server is still there: it would look for one for a while.
 
 
 def _run(url: str, api_key: str, folder: Path | None, timeout_seconds: float, stop: threading.Event) -> bool:
