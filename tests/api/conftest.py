@@ -52,9 +52,7 @@ class Api:
         return Api(self.desk, new_client(self.desk, key), self.clock)
 
     @staticmethod
-    def assert_problem(
-        answer: httpx.Response, status: int, code: str, pointer: str | None = None
-    ) -> dict[str, Any]:
+    def assert_problem(answer: httpx.Response, status: int, code: str, pointer: str | None = None) -> dict[str, Any]:
         """The answer is this very problem, in the documented form."""
         assert answer.status_code == status, answer.text
         assert answer.headers["content-type"] == "application/problem+json"

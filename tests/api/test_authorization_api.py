@@ -57,9 +57,9 @@ async def guarded(open_api: Any, tmp_path: Path) -> Any:
     lines = []
     for name, (tenants, roles) in KEYS.items():
         digest = hashlib.sha256(key_of(name).encode()).hexdigest()
-        lines.append(f"- name: {name}\n  sha256: {digest}\n  tenants: {json.dumps(tenants)}\n  roles: {json.dumps(roles)}\n")
+        lines.append({"name": name, "sha256": digest, "tenants": tenants, "roles": roles})
     file = tmp_path / "keys.yaml"
-    file.write_text("".join(lines))
+    file.write_text(json.dumps(lines))  # JSON is YAML.
     return await open_api(api_keys_file=str(file))
 
 
@@ -181,9 +181,8 @@ async def test_commands_for_another_tenant_are_refused_before_anything_else(guar
 
 async def test_equal_keys_of_two_tenants_are_two_jobs(guarded: Any) -> None:
     rival, acme = guarded.with_key(key_of("rival")), guarded.with_key(key_of("acme"))
-    answers = [
-        await caller.submit(tenant_id=tenant, idempotency_key="k") for caller, tenant in ((rival, "rival"), (acme, "acme"))
-    ]
+    pairs = ((rival, "rival"), (acme, "acme"))
+    answers = [await caller.submit(tenant_id=tenant, idempotency_key="k") for caller, tenant in pairs]
     assert [answer.json()["replayed"] for answer in answers] == [False, False]
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from lucius.usecases.complete import CODE_CHARS_MAX, MESSAGE_CHARS_MAX
+
 
 async def test_callbacks_carry_a_job_through_its_steps(any_api: Any) -> None:
     api = any_api
@@ -156,7 +158,8 @@ async def test_unknown_fields_are_passed_over(api: Any) -> None:
     await api.accepted()
     directive = await api.take()
     for kind in ("ack", "heartbeat", "result"):
-        answer = await api.call_back(kind, directive, status={"ack": "ACKED", "result": "SUCCEEDED"}.get(kind), new={"a": [1]})
+        status = {"ack": "ACKED", "result": "SUCCEEDED"}.get(kind)
+        answer = await api.call_back(kind, directive, status=status, new={"a": [1]})
         assert answer.json()["outcome"] == "APPLIED"
 
 
@@ -183,7 +186,7 @@ async def test_long_words_are_cut(api: Any) -> None:
     error = {"code": "C" * 500, "message": "m" * 50_000}
     await api.fail(error=error)
     told = (await api.job(job_id))["error"]
-    assert (len(told["code"]), len(told["message"])) == (128, 2_000)
+    assert (len(told["code"]), len(told["message"])) == (CODE_CHARS_MAX, MESSAGE_CHARS_MAX)
 
 
 async def test_cancel_is_told_to_whoever_is_at_work(api: Any) -> None:

@@ -21,7 +21,12 @@ def server(serve: Any) -> Any:
 def run_worker(server: Any, service: str, count: int = 1, **environment: str) -> subprocess.CompletedProcess[str]:
     variables = {"PATH": os.environ["PATH"], "LUCIUS_URL": server.url, "LUCIUS_API_KEY": server.key} | environment
     return subprocess.run(
-        ["bash", str(SCRIPT), service, str(count)], env=variables, capture_output=True, text=True, timeout=90, check=False
+        ["bash", str(SCRIPT), service, str(count)],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
     )
 
 

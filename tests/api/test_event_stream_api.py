@@ -12,7 +12,7 @@ from lucius.api.app import create_front
 
 
 class Stream:
-    """A reader of one stream. The test client's own transport hands over only whole answers, so this one speaks ASGI."""
+    """A reader of one stream. It speaks ASGI: the test client's own transport hands over only whole answers."""
 
     def __init__(self, api: Any, job_id: str, query: str, headers: dict[str, str]) -> None:
         sent = {"accept": "text/event-stream", "authorization": api.client.headers["authorization"], **headers}

@@ -140,12 +140,12 @@ async def test_examples_of_commands_are_taken(api: Any) -> None:
 
 async def test_answers_and_directives_meet_their_schemas(api: Any) -> None:
     """The whole life of two jobs, one of them unhappy, held against the document."""
-    component = {"$ref": "#/components/schemas/"}
 
     def meets(name: str, value: Any) -> None:
-        validator_of({"$ref": component["$ref"] + name}).validate(value)
+        validator_of({"$ref": f"#/components/schemas/{name}"}).validate(value)
 
-    good, bad = [await api.accepted(api.envelope_of_three(traceparent=f"00-{'a' * 32}-{'b' * 16}-01")) for _ in range(2)]
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    good, bad = [await api.accepted(api.envelope_of_three(traceparent=trace)) for _ in range(2)]
     for service in ("ocr", "embedding", "sis"):
         for _ in range(2 if service == "ocr" else 1):
             directive = await api.take(service)

@@ -22,7 +22,12 @@ def lucius(server: Any, *arguments: str, code: int = 0) -> Any:
     """Run a command against the server; the JSON that it printed."""
     environment = server.environment | {"LUCIUS_URL": server.url}
     ran = subprocess.run(
-        [*LUCIUS, *arguments, "--output", "json"], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [*LUCIUS, *arguments, "--output", "json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert ran.returncode == code, ran.stderr
     return json.loads(ran.stdout) if ran.stdout else ran.stderr

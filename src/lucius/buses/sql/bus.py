@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
 import msgspec
 
 from lucius.buses.sql import statements
+from lucius.buses.sql.store import MessageStore
 from lucius.buses.sql.upkeep import Upkeep
 from lucius.domain.time import Instant, after
 from lucius.ports.bus import (
-    BusUnavailable,
     DeadLetter,
     Delivery,
     DeliveryRef,
@@ -23,7 +23,7 @@ from lucius.ports.bus import (
     Subscription,
 )
 from lucius.ports.clock import Clock
-from lucius.sql.database import Database, DatabaseUnavailable, Fetch, Row, Run, Script
+from lucius.sql.database import Database, Fetch, Row, Run, Script
 
 T = TypeVar("T")
 
@@ -44,6 +44,7 @@ class _Known(msgspec.Struct, frozen=True):
 class SqlBus:
     def __init__(self, database: Database, clock: Clock, message_bytes_max: int = 262_144) -> None:
         self.database = database
+        self._store = MessageStore(database)
         self.message_bytes_max = message_bytes_max
         self._clock = clock
         self._known: dict[tuple[str, str], _Known] = {}
@@ -71,13 +72,13 @@ class SqlBus:
             rows = [(s.topic, s.name, _encode(s.where).decode(), s.delivery_max, s.ttl_seconds) for s in wanted]
             yield Run(statements.DECLARE, rows)
 
-        await self._write(script)
+        await self._store.write(script)
         await self._refresh()
 
     async def _refresh(self) -> None:
         known: dict[tuple[str, str], _Known] = {}
         by_topic: dict[str, list[_Known]] = {}
-        for row in await self._fetch(statements.SUBSCRIPTIONS):
+        for row in await self._store.fetch(statements.SUBSCRIPTIONS):
             one = _read_subscription(row)
             known[row[1], row[2]] = one
             by_topic.setdefault(row[1], []).append(one)
@@ -91,7 +92,7 @@ class SqlBus:
         answers = [self.refusal(message) for message in messages]
         taken = [message for message, refusal in zip(messages, answers, strict=True) if refusal is None]
         if taken:
-            await self._write(lambda: self.enlisted(taken, ()))
+            await self._store.write(lambda: self.enlisted(taken, ()))
             self.committed(taken, ())
         return answers
 
@@ -164,13 +165,13 @@ class SqlBus:
 
     async def _take(self, wanted: Sequence[_Known], limit: int, lock_seconds: float) -> list[Delivery]:
         ids = [known.id for known in wanted]
-        if not ids or not await self._fetch(statements.IS_ANY_READY, ids, self._clock.now()):
+        if not ids or not await self._store.fetch(statements.IS_ANY_READY, ids, self._clock.now()):
             return []
         self._turn += 1
         start = self._turn % len(ids)
         order = ids[start:] + ids[:start]
         by_id = {known.id: known.subscription for known in wanted}
-        return await self._write(lambda: self._take_script(order, by_id, limit, lock_seconds))
+        return await self._store.write(lambda: self._take_script(order, by_id, limit, lock_seconds))
 
     def _take_script(
         self, order: list[int], by_id: dict[int, Subscription], limit: int, lock_seconds: float
@@ -196,12 +197,12 @@ class SqlBus:
         return [_delivery(by_id[subscription_id], row, until) for subscription_id, row in taken]
 
     async def settle(self, refs: Sequence[DeliveryRef]) -> None:
-        await self._write(lambda: self.enlisted((), refs))
+        await self._store.write(lambda: self.enlisted((), refs))
 
     async def abandon(self, refs: Sequence[DeliveryRef], delay_seconds: float = 0.0) -> None:
         visible_at = after(self._clock.now(), delay_seconds) if delay_seconds else 0
         keys = self._keyed(refs)
-        await self._run_each(statements.UNLOCK, [(*key, visible_at) for key in keys])
+        await self._store.run_each(statements.UNLOCK, [(*key, visible_at) for key in keys])
         for _, subscription_id in keys:
             for event in self._waiters.get(subscription_id, ()):
                 event.set()
@@ -217,12 +218,12 @@ class SqlBus:
                     held.add((message_id, subscription_id))
             return held
 
-        held = await self._write(script)
+        held = await self._store.write(script)
         return [any(key in held for key in self._keyed([ref])) for ref in refs]
 
     async def dead_letter(self, refs: Sequence[DeliveryRef], reason: str) -> None:
         now = self._clock.now()
-        await self._run_each(statements.BURY, [(*key, now, reason) for key in self._keyed(refs)])
+        await self._store.run_each(statements.BURY, [(*key, now, reason) for key in self._keyed(refs)])
 
     # --- Looking -----------------------------------------------------------------------------------------------------
 
@@ -237,11 +238,11 @@ class SqlBus:
                         waiting.add(ref)
             return waiting
 
-        return await self._read(script)
+        return await self._store.read(script)
 
     async def depths(self) -> list[Depth]:
-        queued = {row[0]: row for row in await self._fetch(statements.DEPTHS, self._clock.now())}
-        dead = {row[0]: row[1] for row in await self._fetch(statements.DEAD_COUNTS)}
+        queued = {row[0]: row for row in await self._store.fetch(statements.DEPTHS, self._clock.now())}
+        dead = {row[0]: row[1] for row in await self._store.fetch(statements.DEAD_COUNTS)}
         depths = []
         for (topic, name), known in sorted(self._known.items()):
             _, ready, held, oldest_at = queued.get(known.id, (0, 0, 0, None))
@@ -267,41 +268,13 @@ class SqlBus:
                 reason=row[4],
                 dead_at=row[5],
             )
-            for row in await self._fetch(statements.DEAD_LETTERS, limit)
+            for row in await self._store.fetch(statements.DEAD_LETTERS, limit)
             if row[0] in by_id
         ]
 
     async def upkeep(self) -> None:
         await self._refresh()
-        await self._write(self._upkeep.expire_script)
-
-    # --- Plumbing ----------------------------------------------------------------------------------------------------
-
-    async def _run_each(self, sql: str, rows: list[tuple[Any, ...]]) -> None:
-        def script() -> Script[None]:
-            yield Run(sql, rows)
-
-        if rows:
-            await self._write(script)
-
-    async def _fetch(self, sql: str, *args: Any) -> Sequence[Row]:
-        def script() -> Script[Sequence[Row]]:
-            rows = yield Fetch(sql, args)
-            return rows
-
-        return await self._read(script)
-
-    async def _read(self, script: Callable[[], Script[T]]) -> T:
-        try:
-            return await self.database.read(script)
-        except DatabaseUnavailable as error:
-            raise BusUnavailable(str(error)) from error
-
-    async def _write(self, script: Callable[[], Script[T]]) -> T:
-        try:
-            return await self.database.write(script)
-        except DatabaseUnavailable as error:
-            raise BusUnavailable(str(error)) from error
+        await self._store.write(self._upkeep.expire_script)
 
 
 def _read_subscription(row: Row) -> _Known:

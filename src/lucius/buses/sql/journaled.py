@@ -7,7 +7,7 @@ costs no write and no read; only a message that is delivered a second time has i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -15,10 +15,10 @@ import msgspec
 
 from lucius.buses.queues import Held, Queue, Queues, delivery
 from lucius.buses.sql import statements
+from lucius.buses.sql.store import MessageStore
 from lucius.buses.sql.upkeep import Upkeep
 from lucius.domain.time import Instant, after
 from lucius.ports.bus import (
-    BusUnavailable,
     DeadLetter,
     Delivery,
     DeliveryRef,
@@ -28,7 +28,7 @@ from lucius.ports.bus import (
     Subscription,
 )
 from lucius.ports.clock import Clock
-from lucius.sql.database import Database, DatabaseUnavailable, Fetch, Row, Run, Script
+from lucius.sql.database import Database, Fetch, Row, Run, Script
 
 T = TypeVar("T")
 
@@ -44,6 +44,7 @@ class JournaledBus:
         if database.is_shared:
             raise ValueError("other processes may write to this database: use SqlBus")
         self.database = database
+        self._store = MessageStore(database)
         self.message_bytes_max = message_bytes_max
         self._clock = clock
         self._queues = Queues(clock, message_bytes_max)
@@ -63,14 +64,14 @@ class JournaledBus:
     async def _load(self) -> None:
         """What was queued when the last owner stopped, however it stopped."""
         by_id: dict[int, Queue] = {}
-        for row in await self._fetch(statements.SUBSCRIPTIONS):
+        for row in await self._store.fetch(statements.SUBSCRIPTIONS):
             subscription = Subscription(
                 topic=row[1], name=row[2], where=_decode(row[3]), delivery_max=row[4], ttl_seconds=row[5]
             )
             self._ids[row[1], row[2]] = row[0]
             by_id[row[0]] = self._queues.declare(subscription)
         now = self._clock.now()
-        for row in await self._fetch(statements.QUEUED):
+        for row in await self._store.fetch(statements.QUEUED):
             held = Held(row[1], None, _decode(row[2]), row[3], row[4], row[6], row[5])
             by_id[row[0]].add(held, now)
 
@@ -84,7 +85,7 @@ class JournaledBus:
             yield Run(statements.DECLARE, rows)
             return (yield Fetch(statements.SUBSCRIPTIONS))
 
-        for row in await self._write(script):
+        for row in await self._store.write(script):
             self._ids[row[1], row[2]] = row[0]
         for subscription in wanted:
             self._queues.declare(subscription)
@@ -109,7 +110,7 @@ class JournaledBus:
             return {message.id for message in unique.values()}
 
         if taken:
-            new = await self._write(script)
+            new = await self._store.write(script)
             self.committed([message for message in taken if message.id in new], ())
         return answers
 
@@ -163,7 +164,7 @@ class JournaledBus:
             if held.delivery_count > 1
         ]
         if again:
-            await self._run_each(statements.COUNT_DELIVERY, again)
+            await self._store.run_each(statements.COUNT_DELIVERY, again)
         bodies = await self._bodies([(queue, held) for queue, held in taken if not held.body])
         # Meanwhile a callback that a service sent before the last crash may have settled one of them.
         return [
@@ -176,7 +177,7 @@ class JournaledBus:
     async def _bodies(self, missing: Sequence[tuple[Queue, Held]]) -> dict[tuple[str, int], bytes]:
         if not missing:
             return {}
-        found = await self._fetch(statements.BODIES, [held.message_id for _, held in missing])
+        found = await self._store.fetch(statements.BODIES, [held.message_id for _, held in missing])
         return {(row[0], row[1]): bytes(row[2]) for row in found}
 
     async def _set_aside(self, topics: Sequence[str], subscription: str) -> None:
@@ -193,7 +194,7 @@ class JournaledBus:
         held = queue.held.get(message_id)
         if held is not None:
             row = (message_id, self._id_of(queue), now, reason, held.delivery_count)
-            await self._run_each(statements.BURY_COUNTED, [row])
+            await self._store.run_each(statements.BURY_COUNTED, [row])
             queue.bury(message_id, now, reason)
             self._bodies_bytes -= len(held.body or b"")
 
@@ -201,7 +202,7 @@ class JournaledBus:
         return self._ids[queue.subscription.topic, queue.subscription.name]
 
     async def settle(self, refs: Sequence[DeliveryRef]) -> None:
-        await self._write(lambda: self.enlisted((), refs))
+        await self._store.write(lambda: self.enlisted((), refs))
         self.committed((), refs)
 
     async def abandon(self, refs: Sequence[DeliveryRef], delay_seconds: float = 0.0) -> None:
@@ -210,7 +211,7 @@ class JournaledBus:
         found = [one for ref in refs if (one := self._queues.held(ref)) is not None]
         if delay_seconds:
             rows = [(held.message_id, self._id_of(queue), visible_at) for queue, held in found]
-            await self._run_each(statements.UNLOCK, rows)
+            await self._store.run_each(statements.UNLOCK, rows)
         for queue, held in found:
             queue.release(held, now, visible_at)
 
@@ -230,7 +231,7 @@ class JournaledBus:
 
     async def depths(self) -> list[Depth]:
         now = self._clock.now()
-        dead = {row[0]: row[1] for row in await self._fetch(statements.DEAD_COUNTS)}
+        dead = {row[0]: row[1] for row in await self._store.fetch(statements.DEAD_COUNTS)}
         return [
             msgspec.structs.replace(queue.depth(now), dead=dead.get(self._id_of(queue), 0)) for queue in self._queues
         ]
@@ -245,7 +246,7 @@ class JournaledBus:
                 reason=row[4],
                 dead_at=row[5],
             )
-            for row in await self._fetch(statements.DEAD_LETTERS, limit)
+            for row in await self._store.fetch(statements.DEAD_LETTERS, limit)
         ]
 
     async def upkeep(self) -> None:
@@ -253,28 +254,4 @@ class JournaledBus:
             queue.dead.clear()  # They are in the database; memory need not keep them too.
             for held, reason in queue.spent(self._clock.now()):
                 await self._bury(queue, held.message_id, reason)
-        await self._write(self._upkeep.forget_script)
-
-    # --- Plumbing ----------------------------------------------------------------------------------------------------
-
-    async def _run_each(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        def script() -> Script[None]:
-            yield Run(sql, rows)
-
-        if rows:
-            await self._write(script)
-
-    async def _fetch(self, sql: str, *args: Any) -> Sequence[Row]:
-        def script() -> Script[Sequence[Row]]:
-            return (yield Fetch(sql, args))
-
-        try:
-            return await self.database.read(script)
-        except DatabaseUnavailable as error:
-            raise BusUnavailable(str(error)) from error
-
-    async def _write(self, script: Callable[[], Script[T]]) -> T:
-        try:
-            return await self.database.write(script)
-        except DatabaseUnavailable as error:
-            raise BusUnavailable(str(error)) from error
+        await self._store.write(self._upkeep.forget_script)
