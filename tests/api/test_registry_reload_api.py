@@ -1,4 +1,4 @@
-"""The registry while LUCIUS runs: a new file is a new protocol, a broken one changes nothing, jobs keep their version."""
+"""The registry while LUCIUS runs: a file is a protocol, a broken one changes nothing, jobs keep their version."""
 
 from __future__ import annotations
 

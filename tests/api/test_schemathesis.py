@@ -26,7 +26,13 @@ IDS = ("jobId", "stepId", "tenant_id", "attempt_no", "lease_id")
 schema = schemathesis.openapi.from_dict(document(Settings(wait_seconds_max=WAIT_SECONDS_MAX)))
 schema.config.generation.update(modes=[GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 checks = CHECKS.get_by_names(
-    ["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance"]
+    [
+        "not_a_server_error",
+        "status_code_conformance",
+        "content_type_conformance",
+        "response_schema_conformance",
+        "response_headers_conformance",
+    ]
 )
 
 

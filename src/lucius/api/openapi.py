@@ -11,6 +11,17 @@ from lucius.api.operations import OPERATIONS, Operation
 from lucius.domain.errors import STATUS_OF
 from lucius.settings import Settings
 
+RETRY_AFTER = {
+    "Retry-After": {
+        "description": "Seconds to wait before asking again",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 1},
+    }
+}
+LOCATION = {"Location": {"description": "Address of the job", "required": True, "schema": {"type": "string"}}}
+REPLAYED = {"Idempotency-Replayed": {"description": "`true` if the job was there already", "schema": {"const": "true"}}}
+ANSWER_HEADERS = {"submitCommand": {**LOCATION, **REPLAYED}, "redriveJob": LOCATION}
+
 
 def document(settings: Settings) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
@@ -70,6 +81,8 @@ def _responses(operation: Operation) -> dict[str, Any]:
     if operation.name == "getEvents":
         content["text/event-stream"] = {"schema": {"$ref": "#/components/schemas/Text"}}
     responses: dict[str, Any] = {str(operation.status): {"description": operation.summary, "content": content}}
+    if operation.name in ANSWER_HEADERS:
+        responses[str(operation.status)]["headers"] = ANSWER_HEADERS[operation.name]
     codes = list(operation.errors)
     if operation.role is not None:
         codes += ["UNAUTHENTICATED", "FORBIDDEN"]
@@ -85,4 +98,6 @@ def _responses(operation: Operation) -> dict[str, Any]:
             "description": ", ".join(found),
             "content": {media_type: {"schema": {"$ref": f"#/components/schemas/{name}"}}},
         }
+        if status in (429, 503) and name == "Problem":
+            responses[str(status)]["headers"] = RETRY_AFTER
     return responses

@@ -114,6 +114,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/jobs/{job_id}/events", "getEvents", jobs.get_events,
         "The audit trail; `Accept: text/event-stream` follows it live", "Events", JOB_ID, LIMIT,
         Parameter("cursor", "query", "EventCursor", "The `next` of the page before"),
+        Parameter("Last-Event-ID", "header", "EventCursor", "In a stream: the `id` of the last event seen"),
     ),
     _act("cancel", jobs.cancel, "Cancel a job; an attempt under way may finish"),
     _act("pause", jobs.pause, "Start nothing new until the job is resumed"),
