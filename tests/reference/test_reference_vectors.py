@@ -38,7 +38,10 @@ def test_vectors_of_related_texts_lie_closer_than_others() -> None:
 
 
 def test_sentences_join_wrapped_lines_and_keep_headings_apart() -> None:
-    text = "2. Response times\nThe Supplier repairs a failed lantern within six hours of the\nCustomer's call. Or so it says."
+    text = (
+        "2. Response times\nThe Supplier repairs a failed lantern within six hours of the\n"
+        "Customer's call. Or so it says."
+    )
     assert sentences(text)[-2:] == [
         "The Supplier repairs a failed lantern within six hours of the Customer's call.",
         "Or so it says.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from starlette.responses import Response
 
 from lucius.api.endpoint import Call, answer
@@ -14,6 +15,8 @@ from lucius.domain.fields import is_traceparent
 from lucius.usecases.accept import Taken
 
 BATCH_BYTES_MAX = 8_388_608
+
+_encode = msgspec.json.Encoder().encode
 
 
 async def submit(call: Call) -> Response:
@@ -72,8 +75,18 @@ async def batch(call: Call) -> Response:
     if not 1 <= len(commands) <= settings.batch_commands_max:
         detail = f"a batch has 1 to {settings.batch_commands_max} commands, not {len(commands)}"
         raise CallerError.of("ENVELOPE_INVALID", detail, "/commands")
-    results = await call.desk.acceptance.submit_many(commands, call.caller.sees)
-    return answer({"results": [_result(one) for one in results]})
+    too_large = {place: _oversize(one, settings.body_bytes_max) for place, one in enumerate(commands)}
+    fitting = [one for place, one in enumerate(commands) if too_large[place] is None]
+    taken = iter(await call.desk.acceptance.submit_many(fitting, call.caller.sees))
+    return answer({"results": [_result(too_large[place] or next(taken)) for place in range(len(commands))]})
+
+
+def _oversize(command: object, bytes_max: int) -> LuciusError | None:
+    """A command in a batch may be no larger than one that is sent alone."""
+    size = len(_encode(command))
+    if size <= bytes_max:
+        return None
+    return CallerError.of("BODY_TOO_LARGE", f"the command has {size} bytes, more than {bytes_max}")
 
 
 def _result(one: Taken | LuciusError) -> dict[str, Any]:
