@@ -31,6 +31,8 @@ RUNS_MAX = 5
 """How often a script that asks for it is run again."""
 GROUP_MAX = 64
 """Scripts in one commit."""
+SMALL_COMMIT_ROWS = 40
+"""A commit of no more than the rows of one job's turn is over sooner than a thread has woken to make it."""
 BUSY_MILLISECONDS = 100
 """Nobody else should ever hold the file's lock; somebody who looks into it with a tool may, for a moment."""
 CACHE_KIB = 32_768
@@ -111,12 +113,17 @@ class _Writer:
         if self._is_closed:
             return
         group, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
+        changes_before = self._connection.total_changes()
         try:
             self._cursor.execute("BEGIN IMMEDIATE")
             results = [self._run_one(task) for task in group]
         except apsw.Error as error:
             self._roll_back()
             self._finish(group, [_unavailable(error)] * len(group))
+            return
+        if self._connection.total_changes() - changes_before <= SMALL_COMMIT_ROWS:
+            failure = self._commit()
+            self._finish(group, [failure] * len(group) if failure else results)
             return
         self._committer.do(
             self._commit, lambda failure: self._finish(group, [failure] * len(group) if failure else results)
