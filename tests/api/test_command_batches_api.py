@@ -32,6 +32,13 @@ async def test_batch_answers_each_item_for_itself(any_api: Any) -> None:
     assert await api.count() == 2
 
 
+async def test_batch_refuses_an_item_larger_than_a_command_may_be_and_takes_the_others(api: Any) -> None:
+    large = api.envelope(input_ref={"uri": "https://documents.example/in", "note": "x" * 140_000})
+    results = await batch(api, [api.envelope(), large, api.envelope()])
+    assert [result.get("code") for result in results] == [None, "BODY_TOO_LARGE", None]
+    assert await api.count() == 2
+
+
 async def test_batch_of_500_becomes_500_jobs(api: Any) -> None:
     results = await batch(api, [api.envelope() for _ in range(500)])
     assert len({result["jobId"] for result in results}) == 500
