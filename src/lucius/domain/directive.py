@@ -31,6 +31,7 @@ class Directive(Struct, frozen=True, kw_only=True):
     protocol_id: str
     step_type: str
     service: str
+    last_step: bool
     attempt_no: int
     lease_id: str
     ack_by: str
@@ -73,6 +74,7 @@ def build_directive(
         protocol_id=spec.protocol_id,
         step_type=step.spec.step_type,
         service=step.spec.service,
+        last_step=step_index == len(job.steps) - 1,
         attempt_no=attempt.attempt_no,
         lease_id=attempt.lease_id,
         ack_by=iso(after(now, policy.ack_timeout_seconds)),

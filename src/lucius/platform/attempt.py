@@ -1,0 +1,109 @@
+"""One attempt in work: what the work and the service tell each other, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from lucius.platform.directive import Directive
+from lucius.platform.errors import NonRetryable, RateLimited, WorkStopped, failure_result
+from lucius.platform.workspace import Workspace
+
+ARTIFACTS_BYTES_MAX = 64 * 1024
+GIVEN_BACK_RETRY_SECONDS = 1.0
+
+
+class StopReason(StrEnum):
+    STALE = "STALE"  # another attempt is current, or the job has ended: nobody wants a RESULT
+    CANCELLED = "CANCELLED"  # the job is being cancelled: a RESULT ends it sooner
+    STOPPING = "STOPPING"  # this process ends: the attempt is given back
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a step function may return when artifacts alone do not say it all."""
+
+    artifacts: Mapping[str, Any] = field(default_factory=dict)
+    """For the ledger, and for the steps that follow: small JSON, mostly refs."""
+    output: Path | None = None
+    """The file that is the step's result. After the last step it is copied to the command's `output_ref`."""
+
+
+class Attempt:
+    """Handed to a step function as its third argument, if it takes one. Every method may be called from any thread."""
+
+    def __init__(self, directive: Directive) -> None:
+        self.directive = directive
+        self.progress = 0.0
+        self.note = ""
+        self.stopped: StopReason | None = None
+        self._lock = threading.Lock()
+        self._when_stopped: list[Callable[[], None]] = []
+
+    def report(self, progress: float, note: str = "") -> None:
+        """Say how far the work is, from 0 to 1. Raises `WorkStopped` when it is to end."""
+        self.check()
+        self.progress = min(1.0, max(0.0, progress))
+        self.note = note
+
+    def check(self) -> None:
+        """Raises `WorkStopped` if the attempt is no longer ours or the job is being cancelled."""
+        if self.stopped:
+            raise WorkStopped(self.stopped)
+
+    def stop(self, reason: StopReason) -> None:
+        """The first reason stands, unless the attempt has become stale since."""
+        with self._lock:
+            if self.stopped is None or reason is StopReason.STALE:
+                self.stopped = reason
+            callbacks, self._when_stopped = self._when_stopped, []
+        for callback in callbacks:
+            callback()
+
+    def when_stopped(self, callback: Callable[[], None]) -> None:
+        with self._lock:
+            if self.stopped is None:
+                self._when_stopped.append(callback)
+                return
+        callback()
+
+    def workspace(self) -> Workspace:
+        return Workspace(self.directive, self.check)
+
+
+def success_result(attempt: Attempt, workspace: Workspace, returned: Any) -> dict[str, Any]:
+    """The RESULT of work that came to its end: what it returned, checked; its output published after the last step."""
+    made = returned if isinstance(returned, Result) else Result(artifacts={} if returned is None else returned)
+    artifacts: object = made.artifacts
+    if not isinstance(artifacts, Mapping):
+        kind = type(artifacts).__name__
+        raise NonRetryable("ARTIFACTS_INVALID", f"a step returns a dict, a Result or None, not {kind}")
+    try:
+        size = len(json.dumps(made.artifacts, allow_nan=False).encode())
+    except (TypeError, ValueError) as error:
+        raise NonRetryable("ARTIFACTS_INVALID", f"the artifacts are not JSON: {error}") from error
+    if size > ARTIFACTS_BYTES_MAX:
+        detail = f"the artifacts have {size} bytes; at most {ARTIFACTS_BYTES_MAX} fit: write a file and return its ref"
+        raise NonRetryable("ARTIFACTS_TOO_LARGE", detail)
+    result: dict[str, Any] = {"status": "SUCCEEDED", "artifacts": dict(made.artifacts)}
+    # The last look before the world outside the workspace changes: a stale attempt must not publish.
+    attempt.check()
+    if made.output is not None and attempt.directive.last_step and workspace.publish(made.output):
+        result["output_ref"] = attempt.directive.output_ref
+    return result
+
+
+def stopped_result(attempt: Attempt) -> dict[str, Any] | None:
+    """The RESULT of work that was stopped, or `None` where nobody wants one."""
+    if attempt.stopped is StopReason.CANCELLED:
+        return failure_result(NonRetryable("CANCELLED", "the job was cancelled while the step was in work"))
+    if attempt.stopped is StopReason.STOPPING:
+        # RATE_LIMITED is the one class that costs no attempt, and a restart is not the command's fault.
+        message = "the service is stopping and gives the attempt back"
+        return failure_result(RateLimited("SERVICE_STOPPING", message, GIVEN_BACK_RETRY_SECONDS))
+    return None

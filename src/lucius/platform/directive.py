@@ -1,0 +1,125 @@
+"""The directive model: what a service reads of the message. Fields it does not know are passed over: servers grow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class AttemptKey(NamedTuple):
+    """What makes two deliveries the same attempt."""
+
+    job_id: str
+    step_id: str
+    attempt_no: int
+    lease_id: str
+
+
+class DirectiveInvalid(ValueError):
+    """The message is not a directive; the text says which field is at fault, and never holds the token."""
+
+
+@dataclass(frozen=True)
+class Directive:
+    job_id: str
+    tenant_id: str
+    step_id: str
+    step_type: str
+    service: str
+    attempt_no: int
+    lease_id: str
+    lease_seconds: float
+    workspace_ref: str
+    input_ref: Any
+    output_ref: Any
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    previous: Mapping[str, Any] = field(default_factory=dict)
+    last_step: bool = True
+    ack_by: str = ""
+    correlation_id: str = ""
+    traceparent: str | None = None
+    callback_token: str = field(default="", repr=False)
+    rehearsed_seconds: float = 0.0
+    """How long the work is drawn out. Only a contract test asks for that, and only one is heeded."""
+
+    @classmethod
+    def read(cls, message: Any) -> Directive:
+        if not isinstance(message, Mapping):
+            raise DirectiveInvalid("a directive is a JSON object")
+        lease_seconds = _number(message, "lease_seconds")
+        if lease_seconds <= 0:
+            raise DirectiveInvalid("lease_seconds must be more than 0")
+        return cls(
+            job_id=_text(message, "jobId"),
+            tenant_id=_text(message, "tenant_id"),
+            step_id=_text(message, "stepId"),
+            step_type=_text(message, "step_type"),
+            service=_text(message, "service"),
+            attempt_no=int(_number(message, "attempt_no")),
+            lease_id=_text(message, "lease_id"),
+            lease_seconds=lease_seconds,
+            workspace_ref=_text(message, "workspace_ref"),
+            input_ref=message.get("input_ref"),
+            output_ref=message.get("output_ref"),
+            payload=_object(message, "payload"),
+            previous=_object(message, "previous"),
+            last_step=message.get("last_step") is not False,
+            ack_by=str(message.get("ack_by") or ""),
+            correlation_id=str(message.get("correlation_id") or ""),
+            traceparent=message["traceparent"] if isinstance(message.get("traceparent"), str) else None,
+            callback_token=_text(message, "callback_token"),
+            rehearsed_seconds=_rehearsed(message.get("contract_test")),
+        )
+
+    @property
+    def key(self) -> AttemptKey:
+        return AttemptKey(self.job_id, self.step_id, self.attempt_no, self.lease_id)
+
+    @property
+    def label(self) -> str:
+        return f"{self.job_id}/{self.step_id} attempt {self.attempt_no}"
+
+    def identity(self) -> dict[str, Any]:
+        """The fields that every callback repeats."""
+        return {
+            "jobId": self.job_id,
+            "stepId": self.step_id,
+            "tenant_id": self.tenant_id,
+            "attempt_no": self.attempt_no,
+            "lease_id": self.lease_id,
+        }
+
+    def artifact(self, step_id: str, name: str) -> str | None:
+        """A text that an earlier step left behind under this name, mostly a ref, if there is one."""
+        artifacts = self.previous.get(step_id)
+        value = artifacts.get(name) if isinstance(artifacts, Mapping) else None
+        return value if isinstance(value, str) and value else None
+
+
+def _text(message: Mapping[str, Any], name: str) -> str:
+    value = message.get(name)
+    if not isinstance(value, str) or not value:
+        raise DirectiveInvalid(f"{name} is missing or not a text")
+    return value
+
+
+def _number(message: Mapping[str, Any], name: str) -> float:
+    value = message.get(name)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise DirectiveInvalid(f"{name} is missing or not a number")
+    return float(value)
+
+
+def _object(message: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = message.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise DirectiveInvalid(f"{name} is not a JSON object")
+    return dict(value)
+
+
+def _rehearsed(contract_test: Any) -> float:
+    seconds = contract_test.get("work_seconds") if isinstance(contract_test, Mapping) else None
+    return float(seconds) if isinstance(seconds, int | float) else 0.0

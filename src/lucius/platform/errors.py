@@ -1,0 +1,75 @@
+"""The error model: why a step failed, in the words of a RESULT callback.
+
+A step function raises one of the three below. Anything else that it raises is classified here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+FailureClass = Literal["RETRYABLE", "NON_RETRYABLE", "RATE_LIMITED"]
+
+CODE_CHARACTERS_MAX = 128
+MESSAGE_CHARACTERS_MAX = 1_000
+
+
+class StepFailed(Exception):
+    """The work cannot be done. By default trying again will not help, because most failures are the input's."""
+
+    failure_class: ClassVar[FailureClass] = "NON_RETRYABLE"
+
+    def __init__(self, code: str, message: str, retry_after_seconds: float | None = None) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code[:CODE_CHARACTERS_MAX]
+        self.message = message[:MESSAGE_CHARACTERS_MAX]
+        self.retry_after_seconds = retry_after_seconds
+
+
+class NonRetryable(StepFailed):
+    """The input or the parameters are at fault: the same attempt again would fail in the same way."""
+
+
+class Retryable(StepFailed):
+    """Something that may pass: the orchestrator tries again later, as often as the protocol allows."""
+
+    failure_class = "RETRYABLE"
+
+
+class RateLimited(StepFailed):
+    """Not now: the orchestrator tries again after `retry_after_seconds`, and the attempt does not count."""
+
+    failure_class = "RATE_LIMITED"
+
+
+class WorkStopped(Exception):
+    """The attempt is no longer ours to work on; raised inside the work at its next report or write."""
+
+
+class ServiceUnusable(Exception):
+    """The service cannot start as it is set up; the text says what to change."""
+
+
+def classified(error: BaseException) -> StepFailed:
+    """Whatever the work raised, as a failure with a class.
+
+    An I/O error may pass, so it is retryable (a `TimeoutError` or `ConnectionError` is one). A defect is retryable
+    too: it costs at most the attempts that the protocol allows, and a service that is replaced in the meantime may do
+    better.
+    """
+    if isinstance(error, StepFailed):
+        return error
+    if isinstance(error, OSError):
+        return Retryable("IO_ERROR", error.strerror or type(error).__name__)
+    return Retryable("SERVICE_DEFECT", f"{type(error).__name__}: {error}")
+
+
+def failure_result(failure: StepFailed) -> dict[str, Any]:
+    """The part of a RESULT that tells a failure."""
+    result: dict[str, Any] = {
+        "status": "FAILED",
+        "failure_class": failure.failure_class,
+        "error": {"code": failure.code, "message": failure.message},
+    }
+    if failure.retry_after_seconds is not None:
+        result["retry_after"] = failure.retry_after_seconds
+    return result

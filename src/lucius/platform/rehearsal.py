@@ -1,0 +1,75 @@
+"""One step, run on the spot with no orchestrator: for a service's own tests."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lucius.platform.attempt import Attempt
+from lucius.platform.directive import Directive
+from lucius.platform.steps import StepRunner
+
+if TYPE_CHECKING:
+    from lucius.platform.service import PlatformService
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    result: dict[str, Any]
+    """The body of the RESULT, as the orchestrator would get it."""
+    folder: Path
+    """The attempt's workspace folder."""
+    output: Path
+    """Where the command's `output_ref` points."""
+
+
+def rehearse(
+    service: PlatformService,
+    step_type: str,
+    folder: Path,
+    *,
+    input: Path | str | None = None,
+    payload: Mapping[str, Any] | None = None,
+    previous: Mapping[str, Any] | None = None,
+) -> Rehearsed:
+    """Run a step as the service would, in `folder`. `input` is a file, or a text that is written to one."""
+    folder = folder.resolve()
+    if isinstance(input, str):
+        source = folder / "input.txt"
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text(input, "utf-8")
+    else:
+        source = (input or folder / "no-input").resolve()
+    job_id = str(uuid.uuid4())
+    workspace, output = folder / "workspace" / "rehearsal" / job_id / step_type / "1", folder / "output"
+    directive = Directive(
+        job_id=job_id,
+        tenant_id="rehearsal",
+        step_id=step_type.lower(),
+        step_type=step_type,
+        service=service.name,
+        attempt_no=1,
+        lease_id=str(uuid.uuid4()),
+        lease_seconds=60.0,
+        workspace_ref=workspace.as_uri() + "/",
+        input_ref=source.as_uri(),
+        output_ref=output.as_uri(),
+        payload=dict(payload or {}),
+        previous=dict(previous or {}),
+    )
+    result = asyncio.run(_run(service, directive))
+    return Rehearsed(result, workspace, output)
+
+
+async def _run(service: PlatformService, directive: Directive) -> dict[str, Any]:
+    runner = StepRunner()
+    try:
+        result = await runner.start(service.steps[directive.step_type], Attempt(directive))
+    finally:
+        runner.close()
+    assert result is not None, "nobody stopped it"
+    return result

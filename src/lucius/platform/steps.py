@@ -1,0 +1,172 @@
+"""Step functions: what a service is made of, and how they are run.
+
+Plain functions run in threads, async ones in an event loop of their own: neither can keep heartbeats from going out,
+however long it computes without looking up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lucius.platform.attempt import Attempt, stopped_result, success_result
+from lucius.platform.errors import WorkStopped, classified, failure_result
+from lucius.platform.workspace import Workspace
+
+REHEARSED_SECONDS_MAX = 60.0
+LOOK_SECONDS = 0.02
+
+StepFunction = Callable[..., Any]
+Outcome = dict[str, Any] | None
+"""The body of a RESULT, or `None` where nobody wants one."""
+
+log = logging.getLogger("lucius.platform")
+
+
+@dataclass(frozen=True)
+class Step:
+    step_type: str
+    function: StepFunction
+    eager: bool
+    takes_attempt: bool
+    is_async: bool
+
+    @classmethod
+    def of(cls, step_type: str, function: StepFunction, eager: bool) -> Step:
+        """Raises `TypeError` for a function that cannot be called with a directive and a workspace."""
+        if not step_type:
+            raise TypeError("a step needs the type that protocols name, such as 'OCR'")
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        parameters = inspect.signature(function).parameters.values()
+        needed = [one for one in parameters if one.kind in kinds and one.default is one.empty]
+        if len(needed) not in (2, 3):
+            name = getattr(function, "__name__", "the function")
+            raise TypeError(f"{name} must take (directive, workspace) or (directive, workspace, attempt)")
+        return cls(step_type, function, eager, len(needed) == 3, inspect.iscoroutinefunction(function))
+
+    def call(self, attempt: Attempt, workspace: Workspace) -> Any:
+        arguments = (attempt.directive, workspace, attempt)
+        return self.function(*arguments[: 3 if self.takes_attempt else 2])
+
+
+class StepRunner:
+    """Runs steps for one event loop. Whoever starts them bounds how many there are."""
+
+    def __init__(self, rehearsing: bool = False) -> None:
+        self._rehearsing = rehearsing
+        self._work_loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self, step: Step, attempt: Attempt) -> asyncio.Future[Outcome]:
+        """The outcome, when the work has truly ended: a thread cannot be stopped from outside."""
+        if step.is_async:
+            work = self._async_outcome(step, attempt)
+            return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop_for_work()))
+        return _in_thread(lambda: self._plain_outcome(step, attempt), attempt.directive.label)
+
+    def close(self) -> None:
+        if self._work_loop is not None:
+            self._work_loop.call_soon_threadsafe(self._work_loop.stop)
+            self._work_loop = None
+
+    def _plain_outcome(self, step: Step, attempt: Attempt) -> Outcome:
+        try:
+            workspace = attempt.workspace()
+            self._rehearse(attempt)
+            return success_result(attempt, workspace, step.call(attempt, workspace))
+        except WorkStopped:
+            return stopped_result(attempt)
+        except Exception as error:
+            return _failed(attempt, error)
+
+    async def _async_outcome(self, step: Step, attempt: Attempt) -> Outcome:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+        try:
+            attempt.when_stopped(lambda: _cancel(loop, task))
+            workspace = attempt.workspace()
+            await asyncio.to_thread(self._rehearse, attempt)
+            returned = await step.call(attempt, workspace)
+            return await asyncio.to_thread(success_result, attempt, workspace, returned)
+        except WorkStopped:
+            return stopped_result(attempt)
+        except asyncio.CancelledError:
+            if attempt.stopped is None:
+                return _failed(attempt, RuntimeError("the step function was cancelled by its own code"))
+            return stopped_result(attempt)
+        except Exception as error:
+            return _failed(attempt, error)
+
+    def _rehearse(self, attempt: Attempt) -> None:
+        if not self._rehearsing:
+            return
+        until = time.monotonic() + min(attempt.directive.rehearsed_seconds, REHEARSED_SECONDS_MAX)
+        while time.monotonic() < until:
+            attempt.check()
+            time.sleep(LOOK_SECONDS)
+
+    def _loop_for_work(self) -> asyncio.AbstractEventLoop:
+        if self._work_loop is None:
+            self._work_loop = asyncio.new_event_loop()
+            threading.Thread(target=_run_loop, args=(self._work_loop,), name="lucius-steps", daemon=True).start()
+        return self._work_loop
+
+
+def _failed(attempt: Attempt, error: Exception) -> Outcome:
+    if attempt.stopped:
+        # Work that is torn down fails in all sorts of ways; none of them is news.
+        return stopped_result(attempt)
+    failure = classified(error)
+    if failure.code == "SERVICE_DEFECT":
+        log.error("%s: a defect of the service", attempt.directive.label, exc_info=error)
+    return failure_result(failure)
+
+
+def _cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
+    with contextlib.suppress(RuntimeError):  # The loop has ended, and the task with it.
+        loop.call_soon_threadsafe(task.cancel)
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+
+
+def _in_thread(work: Callable[[], Outcome], label: str) -> asyncio.Future[Outcome]:
+    """A thread of its own, and a daemon: work that does not end must not keep the process from ending."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Outcome] = loop.create_future()
+
+    def conclude(outcome: Outcome, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(outcome)
+
+    def run() -> None:
+        outcome, raised = None, None
+        try:
+            outcome = work()
+        except BaseException as error:  # SystemExit from a step function, say: the thread's end must be told.
+            raised = RuntimeError(f"the step function ended its thread with {type(error).__name__}: {error}")
+        with contextlib.suppress(RuntimeError):  # The service has ended meanwhile.
+            loop.call_soon_threadsafe(conclude, outcome, raised)
+
+    threading.Thread(target=run, name=f"lucius {label}", daemon=True).start()
+    return future

@@ -1,0 +1,290 @@
+"""The worker: what happens to a directive from its arrival to the answered RESULT.
+
+begin (durable) → ACK → work, with heartbeats → finish (durable) → RESULT until it is answered → settle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from typing import Any
+
+from lucius.platform.attempt import Attempt, StopReason, stopped_result
+from lucius.platform.callback_client import CallbackClient
+from lucius.platform.consumer import Room
+from lucius.platform.directive import AttemptKey, Directive, DirectiveInvalid
+from lucius.platform.errors import NonRetryable, Retryable, failure_result
+from lucius.platform.health import Health
+from lucius.platform.idempotency_store import IdempotencyStore, Owed, Seen, StoreFailed
+from lucius.platform.metrics import Metrics
+from lucius.platform.orchestrator import GIVE_UP, TRY_AGAIN, Answer, Callback
+from lucius.platform.sources import Delivery
+from lucius.platform.steps import Outcome, Step, StepRunner
+from lucius.platform.traces import Traces
+
+ACK_SECONDS_MAX = 30.0
+PROGRESS_LOOK_SECONDS = 0.5
+PROGRESS_STEP = 0.1
+OWED_MAX = 1_000
+"""While so many RESULTs are unanswered, no more directives are taken up."""
+GIVE_BACK_SECONDS = 3.0
+CONCLUDE_SECONDS_MAX = 30.0
+
+log = logging.getLogger("lucius.platform")
+
+
+class Worker:
+    def __init__(
+        self,
+        steps: Mapping[str, Step],
+        runner: StepRunner,
+        store: IdempotencyStore,
+        callbacks: CallbackClient,
+        health: Health,
+        metrics: Metrics,
+        traces: Traces,
+        *,
+        concurrency: int,
+        work_seconds_max: float,
+    ) -> None:
+        self._steps = steps
+        self._runner = runner
+        self._store = store
+        self._callbacks = callbacks
+        self._health = health
+        self._metrics = metrics
+        self._traces = traces
+        self._work_seconds_max = work_seconds_max
+        self.slots = Room(concurrency)
+        self.owed = Room(OWED_MAX)
+        self._attempts: dict[AttemptKey, Attempt] = {}
+        self._handling: set[asyncio.Task[None]] = set()
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def take(self, delivery: Delivery) -> None:
+        """Start on a delivery; what comes of it is recorded, so there is nothing to wait for."""
+        try:
+            directive = Directive.read(delivery.message)
+        except DirectiveInvalid as error:
+            self._metrics.directive("unreadable")
+            log.error("a message is not a directive and is left alone: %s", error)
+            return
+        self.slots.take()
+        self._metrics.in_work(self.slots.taken)
+        _keep(self._handling, self._handle(delivery, directive))
+
+    def owe(self, owed: Owed, traceparent: str | None = None) -> None:
+        """Send a RESULT until it is answered."""
+        self.owed.take()
+        self._metrics.owed(self.owed.taken)
+        _keep(self._sending, self._deliver(owed, traceparent))
+
+    async def drain(self, seconds_max: float) -> None:
+        """Finish what is in work; what is not done in time is given back, so that another need not wait for it."""
+        self._health.drains()
+        if self._handling:
+            await asyncio.wait(self._handling, timeout=seconds_max)
+        for attempt in list(self._attempts.values()):
+            attempt.stop(StopReason.STOPPING)
+        deadline = time.monotonic() + GIVE_BACK_SECONDS
+        while (self._handling or self._sending) and time.monotonic() < deadline:
+            # Work that is given back ends as a RESULT, so one set fills while the other empties.
+            await asyncio.wait({*self._handling, *self._sending}, timeout=deadline - time.monotonic())
+        if self._sending:
+            log.warning("%d RESULTs are not answered yet; a store on disk keeps them", len(self._sending))
+        for task in (*self._handling, *self._sending):
+            task.cancel()
+        await asyncio.gather(*self._handling, *self._sending, return_exceptions=True)
+
+    async def _handle(self, delivery: Delivery, directive: Directive) -> None:
+        work: asyncio.Future[Outcome] | None = None
+        try:
+            seen = await self._store.begin(directive)
+            self._health.store_works()
+            self._metrics.directive(seen.lower())
+            if seen is Seen.NEW:
+                work = await self._attempt(delivery, directive)
+            elif seen is Seen.SETTLED:
+                # Delivered again although all is said: an ACK tells the orchestrator to take it off the bus.
+                await self._send("ACK", directive, {}, ACK_SECONDS_MAX)
+                await delivery.complete()
+        except StoreFailed as error:
+            self._health.store_failed(str(error))
+            log.error("%s: not recorded, so not worked on: %s", directive.label, error)
+            await delivery.abandon()
+        except Exception:
+            log.exception("%s: a defect of the platform kit; the lease will run out", directive.label)
+        finally:
+            # A thread that outlives its attempt keeps its slot: threads, not tasks, are what is scarce.
+            if work is None or work.done():
+                self._give_back()
+            else:
+                work.add_done_callback(lambda _: self._give_back())
+
+    def _give_back(self) -> None:
+        self.slots.give_back()
+        self._metrics.in_work(self.slots.taken)
+
+    async def _attempt(self, delivery: Delivery, directive: Directive) -> asyncio.Future[Outcome] | None:
+        """One attempt from its ACK to its recorded RESULT; the work's future, which may outlive it."""
+        attempt = self._attempts[directive.key] = Attempt(directive)
+        step = self._steps.get(directive.step_type)
+        work: asyncio.Future[Outcome] | None = None
+        try:
+            with self._traces.attempt(directive) as span:
+                acking = asyncio.ensure_future(self._ack(delivery, attempt, span.traceparent))
+                if not (step and step.eager) and not await acking:
+                    return None
+                started = time.monotonic()
+                if step is None:
+                    known = ", ".join(sorted(self._steps))
+                    detail = f"this service has no step {directive.step_type}; it has {known}"
+                    result: Outcome = failure_result(NonRetryable("STEP_TYPE_UNKNOWN", detail))
+                else:
+                    work = self._runner.start(step, attempt)
+                    result = await self._watched(attempt, work, span.traceparent)
+                outcome = _outcome_of(result)
+                span.ended(outcome)
+                self._metrics.attempt(directive.step_type, outcome, time.monotonic() - started)
+                await self._conclude(directive, result, span.traceparent)
+            await acking
+        finally:
+            del self._attempts[directive.key]
+        return work
+
+    async def _ack(self, delivery: Delivery, attempt: Attempt, traceparent: str | None) -> bool:
+        """Whether the attempt is ours to work on."""
+        directive = attempt.directive
+        answer = await self._send("ACK", directive, {}, ACK_SECONDS_MAX, traceparent)
+        self._heed(attempt, answer)
+        if answer.code == "DUPLICATE" and answer.tries == 1:
+            # Somebody else has acknowledged this very attempt: another replica, which has another store, works on it.
+            log.info("%s: left to the replica that has acknowledged it", directive.label)
+            attempt.stop(StopReason.STALE)
+        elif answer.accepted:
+            await delivery.complete()
+            return True
+        elif answer.code in TRY_AGAIN:
+            log.warning("%s: not started, ACK not answered: %s %s", directive.label, answer.code, answer.detail)
+            if not (step := self._steps.get(directive.step_type)) or not step.eager:
+                await self._store.drop(directive.key)
+            await delivery.abandon()
+            return False
+        else:
+            log.info("%s: not started, ACK answered %s %s", directive.label, answer.code, answer.detail)
+            attempt.stop(StopReason.STALE)
+        await self._store.settle(directive.key)
+        await delivery.complete()
+        return False
+
+    async def _watched(self, attempt: Attempt, work: asyncio.Future[Outcome], traceparent: str | None) -> Outcome:
+        """The work's outcome, or that of its being stopped. Heartbeats go out for as long as this takes."""
+        left = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        attempt.when_stopped(lambda: _set(loop, left))
+        beating = asyncio.create_task(self._keep_alive(attempt, traceparent))
+        waiting = asyncio.create_task(left.wait())
+        either: set[asyncio.Future[Any]] = {work, waiting}
+        try:
+            async with asyncio.timeout(self._work_seconds_max):
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                if not work.done() and attempt.stopped is StopReason.CANCELLED:
+                    await asyncio.wait({work})  # It may finish; a RESULT must tell how it ended.
+        except TimeoutError:
+            attempt.stop(StopReason.STALE)
+            return failure_result(Retryable("WORK_TIMEOUT", f"not done in {self._work_seconds_max:g} s"))
+        finally:
+            for task in (beating, waiting):
+                task.cancel()
+            await asyncio.gather(beating, waiting, return_exceptions=True)
+        if attempt.stopped is StopReason.STALE or not work.done():
+            return stopped_result(attempt)
+        error = work.exception()
+        return work.result() if error is None else failure_result(Retryable("SERVICE_DEFECT", str(error)))
+
+    async def _keep_alive(self, attempt: Attempt, traceparent: str | None) -> None:
+        """A heartbeat every third of the lease, and sooner when there is progress to show."""
+        third = attempt.directive.lease_seconds / 3
+        sent_at, sent_progress = time.monotonic(), 0.0
+        while attempt.stopped is not StopReason.STALE:
+            await asyncio.sleep(min(PROGRESS_LOOK_SECONDS, third))
+            progress, note = attempt.progress, attempt.note
+            if time.monotonic() - sent_at < third and progress - sent_progress < PROGRESS_STEP:
+                continue
+            body = {"progress": progress, "note": note}
+            answer = await self._send("HEARTBEAT", attempt.directive, body, third, traceparent)
+            self._heed(attempt, answer)
+            sent_at, sent_progress = time.monotonic(), progress
+
+    async def _conclude(self, directive: Directive, result: Outcome, traceparent: str | None) -> None:
+        if result is None:
+            log.info("%s: stopped, the attempt is no longer current", directive.label)
+            await self._store.settle(directive.key)
+            return
+        try:
+            await self._store.finish(directive, result)
+        except StoreFailed as error:
+            # The RESULT is worth more than its record: it is sent all the same, and only a crash could lose it now.
+            self._health.store_failed(str(error))
+            log.error("%s: the RESULT could not be recorded: %s", directive.label, error)
+        self.owe(Owed(directive.key, directive.tenant_id, directive.callback_token, result), traceparent)
+
+    async def _deliver(self, owed: Owed, traceparent: str | None) -> None:
+        label = f"{owed.key.job_id}/{owed.key.step_id} attempt {owed.key.attempt_no}"
+        try:
+            answer = await self._callbacks.send(_result_callback(owed, owed.result, traceparent))
+            if not answer.accepted and answer.code not in GIVE_UP and owed.result["status"] == "SUCCEEDED":
+                # The server will not have this result (its artifacts are too large, say). Without another one the
+                # step would hang until its lease ends, and then fail in the same way.
+                refusal = NonRetryable("RESULT_REFUSED", f"the result was refused: {answer.code} {answer.detail}")
+                answer = await self._callbacks.send(_result_callback(owed, failure_result(refusal), traceparent))
+            level = logging.INFO if answer.accepted or answer.code in GIVE_UP else logging.ERROR
+            log.log(level, "%s: %s, answered %s %s", label, _outcome_of(owed.result), answer.code, answer.detail)
+            await self._store.settle(owed.key)
+        except StoreFailed as error:
+            log.warning("%s: answered, which could not be recorded: %s", label, error)
+        except Exception:
+            log.exception("%s: a defect of the platform kit while sending the RESULT", label)
+        finally:
+            self.owed.give_back()
+            self._metrics.owed(self.owed.taken)
+
+    async def _send(
+        self,
+        kind: str,
+        directive: Directive,
+        fields: dict[str, Any],
+        seconds_max: float,
+        traceparent: str | None = None,
+    ) -> Answer:
+        callback = Callback(kind, {**directive.identity(), **fields}, directive.callback_token, traceparent)
+        return await self._callbacks.send(callback, seconds_max)
+
+    def _heed(self, attempt: Attempt, answer: Answer) -> None:
+        if answer.code in GIVE_UP:
+            attempt.stop(StopReason.STALE)
+        elif answer.cancel_requested:
+            attempt.stop(StopReason.CANCELLED)
+
+
+def _result_callback(owed: Owed, result: dict[str, Any], traceparent: str | None) -> Callback:
+    return Callback("RESULT", {**owed.identity, **result}, owed.token, traceparent)
+
+
+def _outcome_of(result: Outcome) -> str:
+    """One word for logs and metrics: `SUCCEEDED`, a failure class, or `STOPPED`."""
+    return "STOPPED" if result is None else str(result.get("failure_class") or result["status"])
+
+
+def _set(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    with suppress(RuntimeError):  # The loop has ended, and whoever waited with it.
+        loop.call_soon_threadsafe(event.set)
+
+
+def _keep(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
