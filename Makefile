@@ -37,6 +37,7 @@ test: check ## Every check and every test, against real servers
 
 bench: setup ## Measure speed; writes docs/benchmarks.md and bench/results/latest.json
 	@$(BIN)/python -m bench
+	@$(BIN)/python -m bench.kit
 
 diagrams: setup ## Draw the state diagrams of docs/reference/states.md from the tables
 	@$(BIN)/python docs/draw_states.py

@@ -130,9 +130,13 @@ def write_json(report: Report, path: Path) -> None:
 
 
 def write_page(report: Report, path: Path) -> None:
+    replace_between(path, (BEGIN, END), as_markdown(report))
+
+
+def replace_between(path: Path, marks: tuple[str, str], content: str) -> None:
     """Only what lies between the marks is replaced."""
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = path.read_text().partition(marks[0])
+    _, end, after = rest.partition(marks[1])
     if not begin or not end:
-        raise ValueError(f"{path.name} has no lines {BEGIN} and {END}")
-    path.write_text(f"{before}{BEGIN}\n{as_markdown(report)}\n{END}{after}")
+        raise ValueError(f"{path.name} has no lines {marks[0]} and {marks[1]}")
+    path.write_text(f"{before}{begin}\n{content}\n{end}{after}")
