@@ -136,13 +136,16 @@ async def _up(settings: Settings, services: bool, sample: Sample | None) -> None
         stop = asyncio.Event()
         helpers: list[asyncio.Task[object]] = []
         if services:
-            from lucius.reference.worker import run_services
+            from lucius.reference.serving import run_services
 
             url = f"http://{_reachable(settings.host)}:{settings.port}"
-            helpers.append(asyncio.create_task(run_services(url, desk.settings.api_key, stop=stop)))
+            state = folder.parent / "services"
+            store = "memory" if settings.ledger == "memory" else "sqlite"
+            helpers.append(asyncio.create_task(run_services(url, desk.settings.api_key, state, stop, store=store)))
             if sample is not None:
                 helpers.append(asyncio.create_task(_sample(sample, desk.settings, url, folder)))
-        await server.until_stopped()
+        # Services end before they are asked to only if they cannot start, and that must not go unseen.
+        await _first_of(server.until_stopped(), *helpers[:1])
         stop.set()
         desk.stopping.set()
         for helper in helpers[1:]:
@@ -151,6 +154,24 @@ async def _up(settings: Settings, services: bool, sample: Sample | None) -> None
             await asyncio.wait(helpers, timeout=STOP_SECONDS)
         for helper in helpers:
             helper.cancel()
+        for task in helpers[:1]:
+            _raise_failure(task, settings)
+
+
+async def _first_of(*waited: Awaitable[object]) -> None:
+    futures = [asyncio.ensure_future(one) for one in waited]
+    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+
+
+def _raise_failure(services: asyncio.Task[object], settings: Settings) -> None:
+    from lucius.platform import ServiceUnusable
+
+    error = services.exception() if services.done() and not services.cancelled() else None
+    if isinstance(error, ServiceUnusable):
+        advice = f"their state is in {settings.data}/services; --data chooses another folder, --no-services none"
+        raise SettingsError(f"the reference services cannot start: {error} ({advice})") from error
+    if error is not None:
+        raise error
 
 
 async def _sample(sample: Sample, settings: Settings, url: str, folder: Path) -> None:

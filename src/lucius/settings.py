@@ -117,7 +117,7 @@ def read_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
             continue
         name = variable.removeprefix("LUCIUS_").lower()
         if name not in hints:
-            if name in CLIENT_VARIABLES:
+            if name in CLIENT_VARIABLES or name.startswith(SERVICE_PREFIXES):
                 continue
             raise SettingsError(f"{variable} is not a setting of LUCIUS; see docs/reference/settings.md")
         is_list = "tuple" in str(hints[name])
@@ -130,5 +130,7 @@ def read_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
     return Settings(**values)
 
 
-CLIENT_VARIABLES = frozenset({"url"})
-"""Variables with the same prefix that the command line reads for itself."""
+CLIENT_VARIABLES = frozenset({"url", "service", "contract_test"})
+"""Variables with the same prefix that the command line and the contract kit read for themselves."""
+SERVICE_PREFIXES = ("platform_", "embedding_", "sis_")
+"""Variables of platform services, which may run in the same environment."""

@@ -11,7 +11,7 @@ import click
 from click.testing import CliRunner
 
 from lucius.cli.failures import EXIT_CODES
-from lucius.cli.main import cli
+from lucius.cli.main import SECTIONS, cli
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,6 +30,17 @@ def test_help_lists_every_exit_code() -> None:
     for code, meaning in EXIT_CODES.items():
         assert f"{code}  " in shown.output
         assert meaning in shown.output
+
+
+def test_help_shows_every_command_once_under_the_heading_of_its_section() -> None:
+    shown = CliRunner().invoke(cli, ["--help"], terminal_width=80).output
+    places = [shown.index(f"\n{heading}:\n") for heading, _ in SECTIONS]
+    assert places == sorted(places)
+    for (heading, commands), begin, end in zip(SECTIONS, places, [*places[1:], len(shown)], strict=True):
+        for command in commands:
+            assert f"\n  {command.name} " in shown[begin:end], f"{command.name} is not shown under {heading}"
+            assert shown.count(f"\n  {command.name} ") == 1
+    assert {command.name for _, commands in SECTIONS for command in commands} == set(cli.commands)
 
 
 def test_every_command_and_option_has_help_and_is_documented() -> None:

@@ -6,9 +6,6 @@ import asyncio
 import json
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,69 +18,6 @@ from lucius.cli.sample import lay_out, run_sample
 ROOT = Path(__file__).parents[2]
 NOWHERE = "http://127.0.0.1:9"
 """The discard port: nothing listens there."""
-
-Answer = tuple[int, Any, dict[str, str]]
-
-
-class ScriptedServer:
-    """Answers each call with the next answer for its method and path; the last one is given again and again."""
-
-    def __init__(self) -> None:
-        self.answers: dict[str, list[Answer]] = {}
-        self.calls: list[tuple[str, dict[str, Any] | None, str]] = []
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-
-    def on(self, call: str, *answers: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
-        self.answers.setdefault(call, []).extend((status, answer, headers or {}) for answer in answers)
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        scripted = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.answer("GET")
-
-            def do_POST(self) -> None:
-                self.answer("POST")
-
-            def answer(self, method: str) -> None:
-                length = int(self.headers.get("Content-Length") or 0)
-                body = json.loads(self.rfile.read(length)) if length else None
-                scripted.calls.append((f"{method} {self.path}", body, self.headers.get("Authorization", "")))
-                queue = scripted.answers.get(f"{method} {self.path.partition('?')[0]}")
-                status, answer, headers = (404, {"code": "NOT_FOUND"}, {}) if not queue else queue[0]
-                if queue and len(queue) > 1:
-                    queue.pop(0)
-                content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-                self.send_response(status)
-                for name, value in {"Content-Length": str(len(content)), **headers}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        return Handler
-
-
-@pytest.fixture
-def scripted() -> Iterator[ScriptedServer]:
-    scripted = ScriptedServer()
-    thread = threading.Thread(target=scripted.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    yield scripted
-    scripted.server.shutdown()
-    scripted.server.server_close()
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test may find a key or a setting of the developer's."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("LUCIUS_URL", "LUCIUS_API_KEY", "LUCIUS_DATA"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def lucius(url: str, *arguments: str, **options: Any) -> Result:
@@ -111,8 +45,10 @@ def command_file(folder: Path, **fields: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    "command", [("get", "j1"), ("list",), ("cancel", "j1"), ("events", "j1"), ("get", "j1", "-o", "json")]
-)
+    "command",
+    [("get", "j1"), ("list",), ("cancel", "j1"), ("events", "j1"), ("get", "j1", "-o", "json"), ("why", "j1"),
+     ("protocols",), ("protocols", "OCR"), ("lanes",), ("tenants",), ("dead-letters",)],
+)  # fmt: skip
 def test_a_server_out_of_reach_is_exit_code_4(command: tuple[str, ...]) -> None:
     ended = lucius(NOWHERE, *command)
     assert ended.exit_code == 4
@@ -124,7 +60,8 @@ def test_a_server_out_of_reach_is_exit_code_4(command: tuple[str, ...]) -> None:
     "command",
     [("nonsense",), ("get",), ("get", "j1", "--output", "xml"), ("list", "--limit", "0"), ("submit", "missing.json"),
      ("watch", "j1", "--timeout", "0"), ("prune", "--older-than", "soon"), ("prune", "--older-than", "0d"),
-     ("up", "--sample", "--no-services"), ("up", "--port", "70000")],
+     ("up", "--sample", "--no-services"), ("up", "--port", "70000"), ("why",), ("validate",),
+     ("validate", "missing.json"), ("dead-letters", "--limit", "201"), ("lanes", "--output", "xml")],
 )  # fmt: skip
 def test_a_wrong_command_line_is_exit_code_2(command: tuple[str, ...]) -> None:
     assert lucius(NOWHERE, *command).exit_code == 2
@@ -137,9 +74,10 @@ def test_an_address_that_is_none_is_exit_code_2() -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"[]", b"{", b'{"a": NaN}', b'{"a": 1e999}', b'{"a": 1, "a": 2}', b"\xff\xfe", b"[" * 100_000]
 )
-def test_a_command_file_that_is_no_command_is_exit_code_2(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("command", ["submit", "validate"])
+def test_a_command_file_that_is_no_command_is_exit_code_2(tmp_path: Path, content: bytes, command: str) -> None:
     (tmp_path / "bad.json").write_bytes(content)
-    assert lucius(NOWHERE, "submit", "bad.json").exit_code == 2
+    assert lucius(NOWHERE, command, "bad.json").exit_code == 2
 
 
 def test_the_entry_point_ends_with_the_code() -> None:
@@ -151,7 +89,7 @@ def test_the_entry_point_ends_with_the_code() -> None:
     assert "Traceback" not in ran.stderr
 
 
-def test_a_refusal_names_every_fault_and_is_exit_code_3(scripted: ScriptedServer, tmp_path: Path) -> None:
+def test_a_refusal_names_every_fault_and_is_exit_code_3(scripted: Any, tmp_path: Path) -> None:
     faults = [
         {"code": "PAYLOAD_INVALID", "pointer": "/payload/sis/prompt_set", "detail": "must not be empty"},
         {"code": "ENVELOPE_INVALID", "pointer": "/mode", "detail": "unknown \x1b[31mmode"},
@@ -165,7 +103,7 @@ def test_a_refusal_names_every_fault_and_is_exit_code_3(scripted: ScriptedServer
     assert "\x1b" not in ended.stderr
 
 
-def test_answers_map_to_exit_codes(scripted: ScriptedServer) -> None:
+def test_answers_map_to_exit_codes(scripted: Any) -> None:
     scripted.on("GET /v1/jobs/gone", {"code": "JOB_NOT_FOUND", "detail": "no such job"}, status=404)
     scripted.on("GET /v1/jobs/busy", {"code": "RATE_LIMITED"}, status=429, headers={"Retry-After": "7"})
     scripted.on("GET /v1/jobs/away", {"code": "UNAVAILABLE", "detail": "ledger"}, status=503)
@@ -178,7 +116,7 @@ def test_answers_map_to_exit_codes(scripted: ScriptedServer) -> None:
     assert "Try again in 7 s" in ended["busy"].stderr
 
 
-def test_submit_makes_relative_refs_absolute(scripted: ScriptedServer, tmp_path: Path) -> None:
+def test_submit_makes_relative_refs_absolute(scripted: Any, tmp_path: Path) -> None:
     scripted.on("POST /v1/commands", {"jobId": "j1", "status": "QUEUED"}, status=202)
     (tmp_path / "sub").mkdir()
     lucius(scripted.url, "submit", command_file(tmp_path / "sub", output_ref={"uri": "../o.json", "etag": 1}))
@@ -193,7 +131,7 @@ def test_submit_makes_relative_refs_absolute(scripted: ScriptedServer, tmp_path:
     assert (third["output_ref"], third["idempotency_key"]) == ("", "k")
 
 
-def test_submit_says_when_the_command_is_known(scripted: ScriptedServer, tmp_path: Path) -> None:
+def test_submit_says_when_the_command_is_known(scripted: Any, tmp_path: Path) -> None:
     accepted = {"jobId": "j1", "status": "SUCCEEDED"}
     scripted.on("POST /v1/commands", accepted, status=202, headers={"Idempotency-Replayed": "true"})
     assert "submitted before" in lucius(scripted.url, "submit", command_file(tmp_path)).stdout
@@ -202,9 +140,7 @@ def test_submit_says_when_the_command_is_known(scripted: ScriptedServer, tmp_pat
 
 
 @pytest.mark.parametrize(("status", "code"), [("SUCCEEDED", 0), ("FAILED_FINAL", 1), ("CANCELLED", 1)])
-def test_watching_and_waiting_end_as_the_job_does(
-    scripted: ScriptedServer, tmp_path: Path, status: str, code: int
-) -> None:
+def test_watching_and_waiting_end_as_the_job_does(scripted: Any, tmp_path: Path, status: str, code: int) -> None:
     scripted.on("POST /v1/commands", {"jobId": "j1", "status": "QUEUED"}, status=202)
     scripted.on("GET /v1/jobs/j1", job("QUEUED"), job(), job(status))
     ended = lucius(scripted.url, "submit", command_file(tmp_path), "--watch")
@@ -218,21 +154,21 @@ def test_watching_and_waiting_end_as_the_job_does(
 
 
 @pytest.mark.parametrize("command", [("watch", "j1"), ("get", "j1", "--wait")])
-def test_a_wait_that_takes_too_long_is_exit_code_5(scripted: ScriptedServer, command: tuple[str, ...]) -> None:
+def test_a_wait_that_takes_too_long_is_exit_code_5(scripted: Any, command: tuple[str, ...]) -> None:
     scripted.on("GET /v1/jobs/j1", job())
     ended = lucius(scripted.url, *command, "--timeout", "0.3")
     assert ended.exit_code == 5
     assert "still IN_PROGRESS" in ended.stderr
 
 
-def test_watching_outlasts_a_server_that_restarts(scripted: ScriptedServer) -> None:
+def test_watching_outlasts_a_server_that_restarts(scripted: Any) -> None:
     scripted.on("GET /v1/jobs/j1", job())
     scripted.on("GET /v1/jobs/j1", {"code": "UNAVAILABLE"}, status=503)
     scripted.on("GET /v1/jobs/j1", job("SUCCEEDED"))
     assert lucius(scripted.url, "watch", "j1").exit_code == 0
 
 
-def test_list_follows_pages_and_sends_filters(scripted: ScriptedServer) -> None:
+def test_list_follows_pages_and_sends_filters(scripted: Any) -> None:
     scripted.on("GET /v1/jobs", {"items": [job()], "next": "c2"}, {"items": [job("PAUSED", jobId="j2")], "next": None})
     arguments = ("list", "--tenant", "demo", "--status", "paused", "--from", "2026-01-01T00:00:00Z", "--limit", "5")
     shown = lucius(scripted.url, *arguments)
@@ -245,7 +181,7 @@ def test_list_follows_pages_and_sends_filters(scripted: ScriptedServer) -> None:
     assert "cursor=c2" in second
 
 
-def test_operations_are_posted_and_job_ids_are_quoted(scripted: ScriptedServer) -> None:
+def test_operations_are_posted_and_job_ids_are_quoted(scripted: Any) -> None:
     for verb in ("cancel", "pause", "resume", "redrive"):
         scripted.on(f"POST /v1/jobs/j1:{verb}", {"jobId": "j1", "status": "CANCELLING"}, status=202)
         assert "CANCELLING" in lucius(scripted.url, verb, "j1").stdout
@@ -258,7 +194,7 @@ def test_operations_are_posted_and_job_ids_are_quoted(scripted: ScriptedServer) 
     assert scripted.calls[-1][0] == "GET /v1/jobs/..%2Fadmin%3Fx"
 
 
-def test_the_key_comes_from_option_variable_or_data_folder(scripted: ScriptedServer, tmp_path: Path) -> None:
+def test_the_key_comes_from_option_variable_or_data_folder(scripted: Any, tmp_path: Path) -> None:
     scripted.on("GET /v1/jobs/j1", job())
     (tmp_path / ".lucius").mkdir()
     lucius(scripted.url, "get", "j1")
@@ -278,9 +214,7 @@ def test_the_packaged_sample_is_laid_out_whole(tmp_path: Path) -> None:
     assert example["payload"] == envelope["payload"]
 
 
-def test_the_sample_says_how_it_ended(
-    scripted: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_sample_says_how_it_ended(scripted: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scripted.on("POST /v1/commands", {"jobId": "j1", "status": "QUEUED"}, status=202)
     scripted.on("GET /v1/jobs/j1", job("FAILED_FINAL", error={"code": "NO_TEXT", "message": "blank"}))
     assert not asyncio.run(run_sample(scripted.url, "key", tmp_path))

@@ -94,6 +94,8 @@ def test_commands_in_the_pages_exist() -> None:
         for words in commands_in(read(path)):
             command: click.Command = cli
             for word in words:
+                if word == "--":
+                    break  # What follows is another program's command line.
                 if isinstance(command, click.Group):
                     if word.startswith(("-", "[", "…")) or word in ("COMMAND", "URL]", "KEY]", "is"):
                         continue  # An option of the program itself, or the page's own way to say "some command".

@@ -52,6 +52,10 @@ class Client:
         replayed = response.headers.get("Idempotency-Replayed", "").lower() == "true"
         return self._content(response), replayed
 
+    def validate(self, envelope: Mapping[str, Any]) -> dict[str, Any]:
+        """Whether the command would be accepted, and every fault if not."""
+        return self._content(self._send("POST", "/v1/commands:validate", body=dict(envelope)))
+
     def job(self, job_id: str, wait_seconds: float = 0.0, patience_seconds: float = 0.0) -> dict[str, Any]:
         params = {"wait_seconds": f"{wait_seconds:g}"} if wait_seconds > 0 else {}
         return self._read(job_path(job_id), params, wait_seconds, patience_seconds)
@@ -69,6 +73,23 @@ class Client:
     def operate(self, job_id: str, verb: str) -> dict[str, Any]:
         """`cancel`, `pause`, `resume` or `redrive`."""
         return self._content(self._send("POST", f"{job_path(job_id)}:{verb}", body={}))
+
+    def protocols(self) -> dict[str, Any]:
+        return self._read("/v1/protocols")
+
+    def protocol(self, protocol_id: str) -> dict[str, Any]:
+        """One protocol, by its id or a request type that it serves."""
+        return self._read(f"/v1/protocols/{quote(protocol_id, safe='')}")
+
+    def lanes(self) -> dict[str, Any]:
+        return self._read("/v1/admin/lanes")
+
+    def tenants(self) -> dict[str, Any]:
+        return self._read("/v1/admin/tenants")
+
+    def dead_letters(self, count_max: int, cursor: str = "") -> dict[str, Any]:
+        """Jobs that failed for good, from `cursor` on, and messages that the bus gave up on; each at most so many."""
+        return self._read("/v1/admin/dead-letters", {"limit": str(count_max), **({"cursor": cursor} if cursor else {})})
 
     def _pages(self, path: str, name: str, params: dict[str, str], count_max: int, cursor: str) -> dict[str, Any]:
         found: list[Any] = []

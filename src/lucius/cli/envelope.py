@@ -11,12 +11,24 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
+
 from lucius.cli.failures import Unusable
 
 FILE_BYTES_MAX = 4 * 1024 * 1024
 REF_FIELDS = ("input_ref", "output_ref")
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+def read_envelope_file(file: Path) -> dict[str, Any]:
+    """The command in a file, or on standard input if its name is `-`."""
+    try:
+        with click.open_file(str(file), "rb") as opened:
+            content = opened.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise Unusable(f"{file} cannot be read: {error.strerror}") from error
+    return read_envelope(content, file.parent, str(file))
 
 
 def read_envelope(content: bytes, folder: Path, name: str) -> dict[str, Any]:

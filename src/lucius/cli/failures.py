@@ -17,19 +17,25 @@ EXIT_INTERRUPTED = 130
 
 EXIT_CODES = {
     EXIT_OK: "done",
-    EXIT_JOB_FAILED: "the job that was waited for ended FAILED_FINAL or CANCELLED",
+    EXIT_JOB_FAILED: "the job that was waited for ended FAILED_FINAL or CANCELLED, or a contract case failed",
     EXIT_USAGE: "the command line or a file it names cannot be used",
-    EXIT_REFUSED: "the server refused (an answer of 4xx)",
-    EXIT_UNREACHABLE: "the server is out of reach or unavailable (no answer, or 5xx)",
+    EXIT_REFUSED: "the server refused (an answer of 4xx), or validate found faults",
+    EXIT_UNREACHABLE: "the server is out of reach (no answer, or 5xx), or the tested service never pulled",
     EXIT_TIMED_OUT: "the time for waiting ran out; the job goes on",
     EXIT_INTERRUPTED: "interrupted with Ctrl-C",
 }
 
+SATURATED = "`lucius tenants` shows how many jobs are in flight, and how many may be."
+
 HINTS = {
-    "UNAUTHENTICATED": "Give the key with --api-key or LUCIUS_API_KEY.",
+    "UNAUTHENTICATED": "Give the key with --api-key or LUCIUS_API_KEY, or go where `lucius up` was started.",
     "JOB_NOT_FOUND": "`lucius list` shows the jobs that this key may see.",
-    "REQUEST_TYPE_UNKNOWN": "GET /v1/protocols lists what can be asked for.",
+    "REQUEST_TYPE_UNKNOWN": "`lucius protocols` lists what can be asked for.",
+    "PAYLOAD_INVALID": "`lucius protocols ID` shows what each step of a protocol takes.",
     "REF_FORBIDDEN": "The tenant's ref policy decides which schemes, hosts and containers are allowed.",
+    "TENANT_SATURATED": SATURATED,
+    "MODE_SATURATED": SATURATED,
+    "GLOBAL_SATURATED": SATURATED,
 }
 
 
@@ -51,6 +57,19 @@ class Refused(CommandFailed):
         super().__init__(problem_text(status, problem, retry_after))
 
 
+class Invalid(CommandFailed):
+    """A command that would be refused, with every reason."""
+
+    exit_code = EXIT_REFUSED
+
+    def __init__(self, name: str, faults: Any) -> None:
+        found = [fault for fault in faults if isinstance(fault, Mapping)] if isinstance(faults, list) else []
+        lines = [f"{name} is not a valid command: {len(found)} fault{'' if len(found) == 1 else 's'}"]
+        lines += [fault_text(fault) for fault in found]
+        lines += dict.fromkeys(HINTS[code] for fault in found if (code := str(fault.get("code"))) in HINTS)
+        super().__init__("\n".join(printable(line) for line in lines))
+
+
 class Unreachable(CommandFailed):
     exit_code = EXIT_UNREACHABLE
 
@@ -67,7 +86,7 @@ def problem_text(status: int, problem: Mapping[str, Any], retry_after: str = "")
     faults = problem.get("errors")
     for fault in faults if isinstance(faults, list) else []:
         if isinstance(fault, Mapping) and (fault.get("pointer") or fault.get("detail") != detail):
-            lines.append(f"  {fault.get('pointer') or '(whole body)'}: {fault.get('detail')} [{fault.get('code')}]")
+            lines.append(fault_text(fault))
     if retry_after:
         lines.append(f"Try again in {retry_after} s.")
     if code in HINTS:
@@ -75,6 +94,10 @@ def problem_text(status: int, problem: Mapping[str, Any], retry_after: str = "")
     if problem.get("correlation_id"):
         lines.append(f"correlation id: {problem['correlation_id']}")
     return "\n".join(printable(line) for line in lines)
+
+
+def fault_text(fault: Mapping[str, Any]) -> str:
+    return f"  {fault.get('pointer') or '(whole body)'}: {fault.get('detail')} [{fault.get('code')}]"
 
 
 def printable(text: str) -> str:

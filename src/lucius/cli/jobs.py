@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK, Unusable
+from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK, EXIT_REFUSED, Invalid
+from lucius.cli.output import output_option, say_more, show_json, show_lines, show_sentences, show_table
 
 if TYPE_CHECKING:
     from lucius.cli.client import Client
@@ -26,18 +26,8 @@ LIST_MAX = 10_000
 EVENTS_DEFAULT = 1_000
 STATUSES = ("QUEUED", "DISPATCHING", "IN_PROGRESS", "PAUSED", "CANCELLING", "SUCCEEDED", "FAILED_FINAL", "CANCELLED")
 
+file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 job_argument = click.argument("job_id", metavar="JOB")
-
-
-def output_option(command: F) -> F:
-    return click.option(
-        "--output",
-        "-o",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        show_default=True,
-        help="Text for people, or the server's JSON.",
-    )(command)
 
 
 def timeout_option(command: F) -> F:
@@ -52,7 +42,7 @@ def timeout_option(command: F) -> F:
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@file_argument
 @click.option("--watch", "watching", is_flag=True, help="Show progress until the job ends; exit code 1 if it fails.")
 @click.option("--idempotency-key", help="Overrides the file's: the same key is the same job.")
 @timeout_option
@@ -65,25 +55,46 @@ def submit(
 
     An input_ref or output_ref without a scheme is a path relative to FILE's folder, and is sent as a file:// URI.
     """
-    from lucius.cli.envelope import FILE_BYTES_MAX, read_envelope
+    from lucius.cli.envelope import read_envelope_file
 
-    try:
-        with click.open_file(str(file), "rb") as opened:
-            content = opened.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise Unusable(f"{file} cannot be read: {error.strerror}") from error
-    envelope = read_envelope(content, file.parent, str(file))
+    envelope = read_envelope_file(file)
     if idempotency_key is not None:
         envelope["idempotency_key"] = idempotency_key
     with connection.open() as client:
         accepted, replayed = client.submit(envelope)
         if output == "text":
-            known = " (the same command was submitted before)" if replayed else ""
+            again = "the same command was submitted before; give it an --idempotency-key to run it again"
+            known = f" ({again})" if replayed else ""
             click.echo(f"Job {accepted.get('jobId')} {accepted.get('status')}{known}")
         elif not watching:
             show_json(accepted)
         if watching:
             follow(client, str(accepted.get("jobId")), timeout, output)
+
+
+@click.command()
+@file_argument
+@output_option
+@click.pass_obj
+def validate(connection: Connection, file: Path, output: str) -> None:
+    """Check the command in FILE without submitting it.
+
+    Shows what it would become, or every fault with its place (exit code 3). FILE is read as submit reads it.
+    """
+    from lucius.cli.envelope import read_envelope_file
+
+    envelope = read_envelope_file(file)
+    with connection.open() as client:
+        answer = client.validate(envelope)
+    if output == "json":
+        show_json(answer)
+        raise click.exceptions.Exit(EXIT_OK if answer.get("valid") else EXIT_REFUSED)
+    name = "Standard input" if str(file) == "-" else str(file)
+    if not answer.get("valid"):
+        raise Invalid(name, answer.get("errors"))
+    from lucius.cli.render import validity_lines
+
+    show_lines([f"{name} is a valid command.", *validity_lines(answer)])
 
 
 @click.command()
@@ -104,6 +115,31 @@ def get(connection: Connection, job_id: str, waiting: bool, attempts: bool, time
     show_job(job, output, attempts=attempts)
     if waiting:
         end_with(job)
+
+
+@click.command()
+@job_argument
+@output_option
+@click.pass_obj
+def why(connection: Connection, job_id: str, output: str) -> None:
+    """Say why a job waits, or how it ended.
+
+    In plain sentences: for what, since when, until when, what happens then, and what to do next.
+    """
+    from lucius.cli.why import explain, explanation_lines
+
+    with connection.open() as client:
+        job = client.job(job_id)
+        job = {**job, "steps": client.steps(job_id).get("steps") or []}
+        is_cancelled = job.get("status") in ("CANCELLING", "CANCELLED")
+        asked = client.events(job_id, EVENTS_DEFAULT)["events"] if is_cancelled else []
+    explanation = explain(job, asked, datetime.now(UTC))
+    if output == "text":
+        show_sentences(explanation_lines(explanation))
+        return
+    told = {name: job.get(name) for name in ("jobId", "status", "waiting_on", "error", "completed_at")}
+    commands = [{"command": command, "use": use} for command, use in explanation.commands]
+    show_json({**told, "sentences": explanation.sentences, "commands": commands})
 
 
 @click.command()
@@ -136,17 +172,13 @@ def list_jobs(connection: Connection, /, limit: int, cursor: str, output: str, *
     if output == "json":
         show_json(page)
         return
-    from lucius.cli.render import JOB_COLUMNS, aligned, job_cells, jobs_view, open_console
+    from lucius.cli.render import job_table
 
-    now = datetime.now(UTC)
-    if not page["items"]:
-        click.echo("No jobs.", err=True)
-    elif sys.stdout.isatty():
-        open_console().print(jobs_view(page["items"], now))
+    if page["items"]:
+        show_table(job_table(page["items"], datetime.now(UTC)))
     else:
-        show_lines(aligned([job_cells(job, now) for job in page["items"]], JOB_COLUMNS))
-    if page["next"]:
-        click.echo(f"There are more: --cursor {page['next']}", err=True)
+        click.echo("No jobs.", err=True)
+    say_more(page["next"])
 
 
 @click.command()
@@ -157,16 +189,19 @@ def list_jobs(connection: Connection, /, limit: int, cursor: str, output: str, *
 @click.pass_obj
 def events(connection: Connection, job_id: str, limit: int, cursor: str, output: str) -> None:
     """Show a job's audit trail: every change and every callback."""
-    from lucius.cli.render import event_lines
-
     with connection.open() as client:
         page = client.events(job_id, limit, cursor)
     if output == "json":
         show_json(page)
         return
-    show_lines(event_lines(page["events"]))
-    if page["next"] and len(page["events"]) >= limit:
-        click.echo(f"There are more: --cursor {page['next']}", err=True)
+    from lucius.cli.render import event_table, event_table_in_brief
+
+    if not page["events"]:
+        click.echo("No events." if not cursor else "No more events.", err=True)
+    else:
+        show_table(event_table_in_brief(page["events"]) if sys.stdout.isatty() else event_table(page["events"]))
+    if len(page["events"]) >= limit:
+        say_more(page["next"])
 
 
 @click.command()
@@ -214,7 +249,7 @@ def redrive(connection: Connection, job_id: str, watching: bool, timeout: float,
             follow(client, str(made.get("jobId")), timeout, output)
 
 
-COMMANDS = (submit, get, watch, list_jobs, events, cancel, pause, resume, redrive)
+COMMANDS = (submit, validate, get, why, watch, list_jobs, events, cancel, pause, resume, redrive)
 
 
 def operate(connection: Connection, job_id: str, verb: str, output: str) -> None:
@@ -236,6 +271,8 @@ def follow(client: Client, job_id: str, timeout_seconds: float, output: str) -> 
         show_json(job)
     else:
         job = watch_job(client, job_id, timeout_seconds)
+        if job.get("status") != "SUCCEEDED":
+            click.echo(f"`lucius why {job_id}` says more.", err=True)
     end_with(job)
 
 
@@ -247,20 +284,15 @@ def show_job(job: dict[str, Any], output: str, attempts: bool = False) -> None:
     if output == "json":
         show_json(job)
         return
-    from lucius.cli.render import attempt_lines, job_lines, job_view, open_console
+    from lucius.cli.output import open_console
+    from lucius.cli.render import attempt_table, job_lines, job_view
 
     now = datetime.now(UTC)
     if sys.stdout.isatty():
-        open_console().print(job_view(job, now))
+        console = open_console()
+        console.print(job_view(job, now, console.width))
     else:
         show_lines(job_lines(job, now))
     if attempts:
-        show_lines(["", *attempt_lines(job["steps"], now)])
-
-
-def show_json(content: Any) -> None:
-    click.echo(json.dumps(content, ensure_ascii=False, indent=2))
-
-
-def show_lines(lines: list[str]) -> None:
-    click.echo("\n".join(lines))
+        click.echo()
+        show_table(attempt_table(job["steps"], now))

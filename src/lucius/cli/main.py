@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lucius import __version__
-from lucius.cli import jobs, server
+from lucius.cli import contract, jobs, load, looking, new, platform, server
 from lucius.cli.failures import EXIT_CODES, EXIT_INTERRUPTED, EXIT_USAGE
 
 if TYPE_CHECKING:
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 URL_DEFAULT = "http://127.0.0.1:8000"
 KEY_FILE = "api-key"
 KEY_CHARACTERS_MAX = 4_096
+
+SECTIONS = (
+    ("Jobs", jobs.COMMANDS),
+    ("Look around", looking.COMMANDS),
+    ("Try and test", (*new.COMMANDS, *contract.COMMANDS, *load.COMMANDS)),
+    ("Run", (*server.COMMANDS, *platform.COMMANDS)),
+    ("Look after", server.UPKEEP),
+)
+"""Every command, under the heading that `lucius --help` shows it below."""
 
 EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:<3}  {meaning}" for code, meaning in EXIT_CODES.items())
 
@@ -34,7 +44,10 @@ class Connection:
     def open(self) -> Client:
         from lucius.cli.client import Client
 
-        return Client(self.url, self.api_key or self._key_of_this_machine())
+        return Client(self.url, self.key())
+
+    def key(self) -> str:
+        return self.api_key or self._key_of_this_machine()
 
     def _key_of_this_machine(self) -> str:
         """The key that `lucius up` left in the data folder. It is this machine's, so no other server is shown it."""
@@ -49,7 +62,27 @@ class Connection:
             return ""
 
 
-@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+class SectionedGroup(click.Group):
+    """Commands in the sections that they were given, in the order that they were given in."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.sections: list[tuple[str, list[str]]] = []
+
+    def add_section(self, heading: str, commands: Iterable[click.Command]) -> None:
+        added = list(commands)
+        self.sections.append((heading, [str(command.name) for command in added]))
+        for command in added:
+            self.add_command(command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = formatter.width - 6 - max(len(name) for _, names in self.sections for name in names)
+        for heading, names in self.sections:
+            with formatter.section(heading):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names])
+
+
+@click.group(cls=SectionedGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--url", envvar="LUCIUS_URL", default=URL_DEFAULT, show_default=True, help="The server. [LUCIUS_URL]")
 @click.option(
     "--api-key",
@@ -64,8 +97,8 @@ def cli(context: click.Context, url: str, api_key: str | None) -> None:
     context.obj = Connection(url, api_key)
 
 
-for command in (*jobs.COMMANDS, *server.COMMANDS):
-    cli.add_command(command)
+for heading, commands in SECTIONS:
+    cli.add_section(heading, commands)
 
 
 def main() -> None:

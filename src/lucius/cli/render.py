@@ -6,138 +6,69 @@ The plain functions are pure: the time is an argument. The rich ones build on th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lucius.cli.failures import printable
+from lucius.cli.tables import NOTE_INDENT, Column, Table, aligned, table_lines, table_view
+from lucius.cli.wording import STYLES, clipped, distance, error_text, moment, percent, steps_text, text_of, time_taken
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.table import Table
+    from rich.console import RenderableType
+    from rich.text import Text
 
 Job = Mapping[str, Any]
 Step = Mapping[str, Any]
 
-STYLES = {
-    "SUCCEEDED": "green",
-    "FAILED_FINAL": "bold red",
-    "CANCELLED": "magenta",
-    "CANCELLING": "magenta",
-    "PAUSED": "yellow",
-    "FAILED_RETRY": "yellow",
-    "PROCESSING": "cyan",
-    "INITIATED": "blue",
-    "DISPATCHING": "blue",
-    "IN_PROGRESS": "cyan",
-}
 BAR_CELLS = 12
-STEP_COLUMNS = ("Step", "Service", "Status", "Attempt", "Progress", "Time", "Note")
-JOB_COLUMNS = ("Job", "Tenant", "Type", "Status", "Progress", "Created", "Time")
+FACT_CELLS = 12
+"""What the names of a job's facts take up."""
+LIVE_FACT_LINES = 3
+"""A view that is redrawn must not outgrow the screen: longer facts are cut, and shown whole at the end."""
+
+STEP_COLUMNS = (
+    Column("Step"),
+    Column("Service", dispensable=1),
+    Column("Status"),
+    Column("Attempt"),
+    Column("Progress"),
+    Column("Time"),
+)
+JOB_COLUMNS = (
+    Column("Job"),
+    Column("Tenant"),
+    Column("Type", dispensable=1),
+    Column("Status"),
+    Column("Progress", dispensable=3),
+    Column("Created", dispensable=4),
+    Column("Time", dispensable=2),
+)
 
 
-def text_of(value: Any) -> str:
-    return "" if value is None else printable(str(value))
+def step_table(steps: Iterable[Step], now: datetime) -> Table:
+    rows, notes = [], []
+    for step in steps:
+        attempt_no = step.get("attempt_no") or 0
+        is_done = step.get("status") == "SUCCEEDED"
+        rows.append(
+            (
+                text_of(step.get("stepId")),
+                text_of(step.get("service")),
+                text_of(step.get("status")),
+                str(attempt_no) if attempt_no else "",
+                "100 %" if is_done else percent(step.get("progress") or None),
+                time_taken(step.get("started_at"), step.get("completed_at"), now),
+            )
+        )
+        # What a worker noted on its way is of no interest once the step is done.
+        notes.append("" if is_done else error_text(step.get("error")) or text_of(step.get("note")))
+    return Table(STEP_COLUMNS, rows, "Note", notes)
 
 
-def moment(value: Any) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(str(value))
-    except ValueError:
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
-def duration_text(seconds: float) -> str:
-    """`0.35 s`, `12.4 s`, `3 min 05 s`, `2 h 10 min`, `3 d 4 h`"""
-    if seconds < 1:
-        return f"{max(seconds, 0.0):.2f} s"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    whole = int(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    if whole < 86_400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
-
-
-def time_taken(start: Any, end: Any, now: datetime) -> str:
-    started = moment(start)
-    return duration_text(((moment(end) or now) - started).total_seconds()) if started else ""
-
-
-def percent(value: Any) -> str:
-    known = isinstance(value, int | float) and not isinstance(value, bool)
-    return f"{round(max(0.0, min(1.0, value)) * 100)} %" if known else ""
-
-
-def error_text(error: Any) -> str:
-    """`CODE: message` of a job's or step's error."""
-    if not isinstance(error, Mapping):
-        return ""
-    return text_of(": ".join(str(part) for part in (error.get("code"), error.get("message")) if part))
-
-
-def step_cells(step: Step, now: datetime) -> tuple[str, ...]:
-    attempt_no = step.get("attempt_no") or 0
-    return (
-        text_of(step.get("stepId")),
-        text_of(step.get("service")),
-        text_of(step.get("status")),
-        str(attempt_no) if attempt_no else "",
-        "100 %" if step.get("status") == "SUCCEEDED" else percent(step.get("progress") or None),
-        time_taken(step.get("started_at"), step.get("completed_at"), now),
-        error_text(step.get("error")) or text_of(step.get("note")),
-    )
-
-
-def job_cells(job: Job, now: datetime) -> tuple[str, ...]:
-    created = moment(job.get("created_at"))
-    return (
-        text_of(job.get("jobId")),
-        text_of(job.get("tenant_id")),
-        text_of(job.get("request_type")),
-        text_of(job.get("status")),
-        percent(job.get("progress")),
-        f"{created:%Y-%m-%d %H:%M:%S}" if created else "",
-        time_taken(job.get("created_at"), job.get("completed_at"), now),
-    )
-
-
-def job_facts(job: Job, now: datetime) -> list[tuple[str, str]]:
-    """What is true of the job as a whole, as names and values; facts that do not hold are left out."""
-    waiting = job.get("waiting_on")
-    state = " ".join(part for part in (text_of(job.get("status")), percent(job.get("progress"))) if part)
-    until = text_of(waiting.get("until")) if isinstance(waiting, Mapping) else ""
-    facts = [
-        ("Job", text_of(job.get("jobId"))),
-        ("Command", f"{text_of(job.get('request_type'))} of {text_of(job.get('tenant_id'))}"),
-        ("Status", state),
-        ("Time", time_taken(job.get("created_at"), job.get("completed_at"), now)),
-        ("Waits", text_of(waiting.get("sentence") or waiting.get("what")) if isinstance(waiting, Mapping) else ""),
-        ("Until", until),
-        ("Error", error_text(job.get("error"))),
-        ("Redrive of", text_of(job.get("redrive_of"))),
-    ]
-    return [(name, value) for name, value in facts if value]
-
-
-def aligned(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> list[str]:
-    """Columns of equal width, two spaces apart."""
-    every = [*([[name.upper() for name in header]] if header else []), *rows]
-    widths = [max((len(row[place]) for row in every), default=0) for place in range(len(every[0]) if every else 0)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in every]
-
-
-def job_lines(job: Job, now: datetime) -> list[str]:
-    facts = aligned(job_facts(job, now))
-    steps = [step_cells(step, now) for step in job.get("steps") or ()]
-    return [*facts, *(["", *aligned(steps, STEP_COLUMNS)] if steps else [])]
-
-
-def attempt_lines(steps: Iterable[Step], now: datetime) -> list[str]:
-    """Every attempt of every step, one to a line."""
+def attempt_table(steps: Iterable[Step], now: datetime) -> Table:
+    """Every attempt of every step."""
+    found = [(step, attempt) for step in steps for attempt in step.get("attempts") or ()]
     rows = [
         (
             text_of(step.get("stepId")),
@@ -145,12 +76,102 @@ def attempt_lines(steps: Iterable[Step], now: datetime) -> list[str]:
             text_of(attempt.get("status")),
             text_of(attempt.get("started_at")),
             time_taken(attempt.get("started_at"), attempt.get("ended_at"), now),
-            error_text(attempt.get("error")),
         )
-        for step in steps
-        for attempt in step.get("attempts") or ()
+        for step, attempt in found
     ]
-    return aligned(rows, ("Step", "Attempt", "Status", "Started", "Time", "Error"))
+    columns = tuple(Column(name) for name in ("Step", "Attempt", "Status", "Started", "Time"))
+    return Table(columns, rows, "Error", [error_text(attempt.get("error")) for _, attempt in found])
+
+
+def job_table(items: Iterable[Job], now: datetime) -> Table:
+    rows = []
+    for job in items:
+        created = moment(job.get("created_at"))
+        rows.append(
+            (
+                text_of(job.get("jobId")),
+                text_of(job.get("tenant_id")),
+                text_of(job.get("request_type")),
+                text_of(job.get("status")),
+                percent(job.get("progress")),
+                f"{created:%Y-%m-%d %H:%M:%S}" if created else "",
+                time_taken(job.get("created_at"), job.get("completed_at"), now),
+            )
+        )
+    return Table(JOB_COLUMNS, rows)
+
+
+def job_facts(job: Job, now: datetime) -> list[tuple[str, str]]:
+    """What is true of the job as a whole, as names and values; facts that do not hold are left out."""
+    waiting = waiting_of(job)
+    until = waiting.get("until")
+    facts = [
+        ("Job", text_of(job.get("jobId"))),
+        ("Command", f"{text_of(job.get('request_type'))} of {text_of(job.get('tenant_id'))}"),
+        ("Status", " ".join(part for part in (text_of(job.get("status")), percent(job.get("progress"))) if part)),
+        ("Time", time_taken(job.get("created_at"), job.get("completed_at"), now)),
+        ("Waits", text_of(waiting.get("sentence") or waiting.get("what"))),
+        ("Since", distance(waiting.get("since"), now)),
+        ("Until", ", ".join(part for part in (text_of(until), distance(until, now)) if part)),
+        ("Error", error_text(job.get("error"))),
+        ("Result", ref_text(job.get("output_ref")) if job.get("status") == "SUCCEEDED" else ""),
+        ("Redrive of", text_of(job.get("redrive_of"))),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
+def waiting_of(job: Job) -> Mapping[str, Any]:
+    waiting = job.get("waiting_on")
+    return waiting if isinstance(waiting, Mapping) else {}
+
+
+def ref_text(ref: Any) -> str:
+    return text_of(ref.get("uri") if isinstance(ref, Mapping) else ref)
+
+
+def job_lines(job: Job, now: datetime) -> list[str]:
+    steps = job.get("steps") or ()
+    return [*aligned(job_facts(job, now)), *(["", *table_lines(step_table(steps, now))] if steps else [])]
+
+
+def job_view(job: Job, now: datetime, width: int, live: bool = False) -> RenderableType:
+    """The job's facts over a table of its steps. A live view cuts what would take too many lines."""
+    from rich.console import Group
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    facts = Grid.grid(padding=(0, 2))
+    for name, value in job_facts(job, now):
+        style = STYLES.get(str(job.get("status")), "") if name == "Status" else "red" if name == "Error" else ""
+        shown = clipped(value, LIVE_FACT_LINES * max(1, width - FACT_CELLS)) if live else value
+        facts.add_row(Text(name, style="dim"), Text(shown, style=style, overflow="fold"))
+    steps = list(job.get("steps") or ())
+    table = step_table(steps, now)
+    bars = [_bar(step, row[4], STYLES.get(row[2], "")) for step, row in zip(steps, table.rows, strict=True)]
+    return Group(facts, Text(""), table_view(table, width, {"Progress": bars}, width - NOTE_INDENT if live else None))
+
+
+def _bar(step: Step, share: str, style: str) -> Text:
+    from rich.text import Text
+
+    done = 1.0 if step.get("status") == "SUCCEEDED" else float(step.get("progress") or 0.0)
+    full = round(max(0.0, min(1.0, done)) * BAR_CELLS)
+    bar = Text("━" * full, style=style).append("━" * (BAR_CELLS - full), style="grey37")
+    return bar.append(f" {share}" if share else "")
+
+
+def validity_lines(answer: Mapping[str, Any]) -> list[str]:
+    """What a valid command would become."""
+    facts = [
+        ("Protocol", text_of(answer.get("protocol_id"))),
+        ("Steps", steps_text(answer.get("steps"))),
+        ("Lane", text_of(answer.get("lane"))),
+        ("Mode", text_of(answer.get("mode"))),
+    ]
+    return aligned(facts)
+
+
+# --- Changes ---------------------------------------------------------------------------------------------------------
 
 
 def change_lines(before: Job | None, job: Job, now: datetime) -> list[str]:
@@ -158,12 +179,12 @@ def change_lines(before: Job | None, job: Job, now: datetime) -> list[str]:
     elapsed = time_taken(job.get("created_at"), job.get("completed_at"), now)
     lines = []
     before_steps = {step.get("stepId"): step for step in (before or {}).get("steps") or ()}
-    for step in job.get("steps") or ():
+    steps = list(job.get("steps") or ())
+    table = step_table(steps, now)
+    for step, cells, note in zip(steps, table.rows, table.notes, strict=True):
         known = before_steps.get(step.get("stepId"))
-        fresh = _step_state(step)
-        if fresh != (_step_state(known) if known else ("PENDING", 0, 0)):
-            cells = step_cells(step, now)
-            what = [cells[0], cells[2], f"attempt {cells[3]}" if cells[3] else "", *cells[4:]]
+        if _step_state(step) != (_step_state(known) if known else ("PENDING", 0, 0)):
+            what = [cells[0], cells[2], f"attempt {cells[3]}" if cells[3] else "", *cells[4:], note]
             lines.append(f"{elapsed:>8}  step " + "  ".join(part for part in what if part))
     if before is None or before.get("status") != job.get("status"):
         what = [text_of(job.get("status")), error_text(job.get("error"))]
@@ -173,73 +194,50 @@ def change_lines(before: Job | None, job: Job, now: datetime) -> list[str]:
     return lines
 
 
+def waiting_line(job: Job, now: datetime) -> str:
+    """The same kind of line for what the job waits for."""
+    elapsed = time_taken(job.get("created_at"), job.get("completed_at"), now)
+    return f"{elapsed:>8}  waits  {text_of(waiting_of(job).get('sentence'))}"
+
+
 def _step_state(step: Step) -> tuple[Any, int, int]:
     """What counts as a change: status, attempt, and progress by tenths."""
     return (step.get("status"), int(step.get("attempt_no") or 0), int(float(step.get("progress") or 0) * 10))
 
 
-def event_lines(events: Iterable[Mapping[str, Any]]) -> list[str]:
-    rows = []
+# --- Events ----------------------------------------------------------------------------------------------------------
+
+EVENT_FIELDS = ("seq", "at", "type", "stepId", "attempt_no")
+EVENT_FIELDS_IN_BRIEF = (*EVENT_FIELDS, "job_status", "step_status", "lease_id")
+
+
+def event_table(events: Iterable[Mapping[str, Any]]) -> Table:
+    """Everything that each event says."""
+    rows, notes = [], []
     for event in events:
-        told = ("seq", "at", "type", "stepId", "attempt_no")
-        data = {name: value for name, value in event.items() if name not in told}
-        rows.append(
-            (
-                text_of(event.get("at")),
-                text_of(event.get("type")),
-                text_of(event.get("stepId")),
-                text_of(event.get("attempt_no") or None),
-                printable(json.dumps(data, ensure_ascii=False, sort_keys=True)) if data else "",
-            )
-        )
-    return aligned(rows, ("At", "Type", "Step", "Attempt", "Data"))
+        data = {name: value for name, value in event.items() if name not in EVENT_FIELDS}
+        number = text_of(event.get("attempt_no") or None)
+        rows.append((text_of(event.get("at")), text_of(event.get("type")), text_of(event.get("stepId")), number))
+        notes.append(printable(json.dumps(data, ensure_ascii=False, sort_keys=True)) if data else "")
+    return Table(tuple(Column(name) for name in ("At", "Type", "Step", "Attempt")), rows, "Data", notes)
 
 
-def open_console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False)
-
-
-def job_view(job: Job, now: datetime) -> RenderableType:
-    """The job as a panel of facts over a table of steps."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    facts = Table.grid(padding=(0, 2))
-    for name, value in job_facts(job, now):
-        style = STYLES.get(str(job.get("status")), "") if name == "Status" else "red" if name == "Error" else ""
-        facts.add_row(Text(name, style="dim"), Text(value, style=style))
-    steps = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for name in STEP_COLUMNS:
-        steps.add_column(name, no_wrap=name != "Note")
-    for step in job.get("steps") or ():
-        cells = step_cells(step, now)
-        style = STYLES.get(cells[2], "")
-        done = 1.0 if cells[2] == "SUCCEEDED" else float(step.get("progress") or 0.0)
-        bar = _bar(done, style)
-        if cells[4]:
-            bar.append(f" {cells[4]}")
-        steps.add_row(cells[0], cells[1], Text(cells[2], style), cells[3], bar, cells[5], Text(cells[6]))
-    return Group(facts, Text(""), steps)
-
-
-def _bar(done: float, style: str) -> Any:
-    from rich.text import Text
-
-    full = round(max(0.0, min(1.0, done)) * BAR_CELLS)
-    return Text("━" * full, style=style).append("━" * (BAR_CELLS - full), style="grey37")
-
-
-def jobs_view(items: Iterable[Job], now: datetime) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for name in JOB_COLUMNS:
-        table.add_column(name, no_wrap=name in ("Job", "Status"))
-    for job in items:
-        cells = job_cells(job, now)
-        table.add_row(*(Text(cell, STYLES.get(cell, "") if place == 3 else "") for place, cell in enumerate(cells)))
-    return table
+def event_table_in_brief(events: Iterable[Mapping[str, Any]]) -> Table:
+    """For a terminal: the state that each event led to, and what else it says but for lease ids."""
+    rows, notes = [], []
+    told = list(events)
+    at = [moment(event.get("at")) for event in told]
+    days = {one.astimezone(UTC).date() for one in at if one}
+    for event, one in zip(told, at, strict=True):
+        clock = f"{one.astimezone(UTC):%H:%M:%S.%f}"[:-3] if one else text_of(event.get("at"))
+        day = f"{one.astimezone(UTC):%Y-%m-%d} " if one and len(days) > 1 else ""
+        data = {name: value for name, value in event.items() if name not in EVENT_FIELDS_IN_BRIEF}
+        if data.get("outcome") == "APPLIED":
+            del data["outcome"]
+        status = event.get("step_status") or event.get("job_status")
+        step, number = text_of(event.get("stepId")), text_of(event.get("attempt_no") or None)
+        rows.append((day + clock, text_of(event.get("type")), step, number, text_of(status)))
+        notes.append(printable("  ".join(f"{name}={value}" for name, value in data.items())))
+    name = f"{next(iter(days))} UTC" if len(days) == 1 else "At (UTC)"
+    columns = (Column(name), Column("Type"), Column("Step"), Column("No"), Column("Status"))
+    return Table(columns, rows, "", notes, notes_apart=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +17,12 @@ if TYPE_CHECKING:
 PORT_MAX = 65_535
 SECONDS_OF_UNIT = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 DURATION_SECONDS_MAX = 100 * 365 * 86_400
+
+SERVER_PACKAGES = frozenset(
+    {"apsw", "cryptography", "fastapi", "httptools", "jsonschema_rs", "jwt", "msgspec", "pypdf", "starlette", "uvicorn"}
+    | {"uvloop", "yaml"}
+)
+"""What the extra `server` installs, by the names that are imported."""
 
 _DURATION = re.compile(r"(\d{1,12})([smhdw])")
 
@@ -40,7 +48,7 @@ data_option = click.option("--data", metavar="DIR", help="The folder for data an
 @click.option("--no-services", is_flag=True, help="Without the reference services: bring your own.")
 @click.option("--sample", is_flag=True, help="Run the sample job first, and show it; the server then stays up.")
 def up(host: str | None, port: int | None, data: str | None, no_services: bool, sample: bool) -> None:
-    """Run everything in this process: API, engine, reference services."""
+    """Run everything in one process: API, engine, services."""
     if sample and no_services:
         raise click.UsageError("--sample needs the reference services; leave --no-services out.")
     from lucius.cli.sample import run_sample
@@ -94,16 +102,34 @@ def db_verify(data: str | None) -> None:
 )
 @data_option
 def prune(older_than: int, data: str | None) -> None:
-    """Remove jobs that ended long ago, with everything that belongs to them."""
+    """Remove jobs that ended long ago.
+
+    With everything that belongs to them.
+    """
     removed = _run("prune", _settings(data=data), older_than)
     _say(f"{removed} jobs removed." if isinstance(removed, int) else removed or "Done.")
 
 
-COMMANDS = (up, api, reconciler, db, prune)
+COMMANDS = (up, api, reconciler)
+UPKEEP = (db, prune)
+
+
+@contextmanager
+def server_packages() -> Iterator[None]:
+    """Where the server is loaded: what is missing because the extra `server` is not installed is said as such."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in SERVER_PACKAGES:
+            raise
+        raise Unusable(
+            f"this needs the server's packages: pip install 'lucius[server]' ({error.name} is not installed)"
+        ) from error
 
 
 def _settings(**overrides: Any) -> Settings:
-    from lucius.settings import SettingsError, read_settings
+    with server_packages():
+        from lucius.settings import SettingsError, read_settings
 
     try:
         return read_settings(**overrides)
@@ -113,12 +139,14 @@ def _settings(**overrides: Any) -> Settings:
 
 def _run(function: str, *arguments: Any, **options: Any) -> Any:
     """Run a role. It is loaded only now: it knows every adapter, and that takes time."""
-    from lucius import roles
-    from lucius.domain.errors import LuciusError
-    from lucius.settings import SettingsError
+    with server_packages():
+        from lucius import roles
+        from lucius.domain.errors import LuciusError
+        from lucius.settings import SettingsError
 
     try:
-        return getattr(roles, function)(*arguments, **options)
+        with server_packages():  # A role loads some things late, such as the reference services.
+            return getattr(roles, function)(*arguments, **options)
     except SettingsError as error:
         raise Unusable(str(error)) from error
     except LuciusError as error:

@@ -13,7 +13,9 @@ import click
 
 from lucius.cli.client import LONG_POLL_SECONDS_MAX, TERMINAL, Client
 from lucius.cli.failures import TimedOut
-from lucius.cli.render import change_lines, job_view, open_console
+from lucius.cli.output import open_console
+from lucius.cli.render import change_lines, job_view, waiting_line, waiting_of
+from lucius.cli.wording import moment
 
 Job = dict[str, Any]
 
@@ -23,6 +25,8 @@ POLL_SECONDS = 0.25
 POLL_SLOW_SECONDS = 1.0
 POLL_SLOW_AFTER_SECONDS = 30.0
 REDRAWS_PER_SECOND = 5.0
+NOTEWORTHY_SECONDS = 5.0
+"""A wait that has lasted so long is worth a line of its own where nothing is redrawn."""
 
 
 def wait_for_end(client: Client, job_id: str, timeout_seconds: float) -> Job:
@@ -43,32 +47,56 @@ def watch(client: Client, job_id: str, timeout_seconds: float, stop: threading.E
     """Show the job until it ends: redrawn in place on a terminal, as lines of changes elsewhere."""
     if sys.stdout.isatty():
         return _watch_on_terminal(client, job_id, timeout_seconds, stop)
-    before: Job | None = None
+    lines = ChangeLines()
 
     def show(job: Job) -> None:
-        nonlocal before
-        for line in change_lines(before, job, datetime.now(UTC)):
+        for line in lines.of(job, datetime.now(UTC)):
             click.echo(line)
-        before = job
 
     return _poll(client, job_id, timeout_seconds, show, stop)
+
+
+class ChangeLines:
+    """What is new since the last look, as lines: changes, and waits that last."""
+
+    def __init__(self) -> None:
+        self._before: Job | None = None
+        self._told: tuple[Any, Any] | None = None
+
+    def of(self, job: Job, now: datetime) -> list[str]:
+        lines = change_lines(self._before, job, now)
+        self._before = job
+        waiting = waiting_of(job)
+        wait, since = (waiting.get("what"), waiting.get("since")), moment(waiting.get("since"))
+        # Retries, starts and resumes are waited for by their nature; the others only if they do not come about soon.
+        is_slow = since is not None and (now - since).total_seconds() >= NOTEWORTHY_SECONDS
+        if wait != self._told and (wait[0] in ("START", "RETRY", "RESUME") or is_slow):
+            self._told = wait
+            lines.append(waiting_line(job, now))
+        return lines
 
 
 def _watch_on_terminal(client: Client, job_id: str, timeout_seconds: float, stop: threading.Event | None) -> Job:
     from rich.live import Live
 
     latest: Job = client.job(job_id)
+    console = open_console()
 
     def show(job: Job) -> None:
         nonlocal latest
         latest = job
 
-    with Live(
-        console=open_console(),
-        refresh_per_second=REDRAWS_PER_SECOND,
-        get_renderable=lambda: job_view(latest, datetime.now(UTC)),
-    ):
-        return _poll(client, job_id, timeout_seconds, show, stop)
+    try:
+        with Live(
+            console=console,
+            refresh_per_second=REDRAWS_PER_SECOND,
+            transient=True,
+            get_renderable=lambda: job_view(latest, datetime.now(UTC), console.width, live=True),
+        ):
+            return _poll(client, job_id, timeout_seconds, show, stop)
+    finally:
+        # What stays on the screen is whole, however the watching ended.
+        console.print(job_view(latest, datetime.now(UTC), console.width))
 
 
 def _poll(

@@ -16,6 +16,7 @@ from lucius.platform.workspace import Workspace
 
 ARTIFACTS_BYTES_MAX = 64 * 1024
 GIVEN_BACK_RETRY_SECONDS = 1.0
+NOTE_CHARACTERS_MAX = 1_024
 
 
 class StopReason(StrEnum):
@@ -48,8 +49,8 @@ class Attempt:
     def report(self, progress: float, note: str = "") -> None:
         """Say how far the work is, from 0 to 1. Raises `WorkStopped` when it is to end."""
         self.check()
-        self.progress = min(1.0, max(0.0, progress))
-        self.note = note
+        self.progress = min(1.0, max(0.0, float(progress)))
+        self.note = note.encode("utf-8", "replace").decode("utf-8")[:NOTE_CHARACTERS_MAX]
 
     def check(self) -> None:
         """Raises `WorkStopped` if the attempt is no longer ours or the job is being cancelled."""
@@ -79,18 +80,21 @@ class Attempt:
 def success_result(attempt: Attempt, workspace: Workspace, returned: Any) -> dict[str, Any]:
     """The RESULT of work that came to its end: what it returned, checked; its output published after the last step."""
     made = returned if isinstance(returned, Result) else Result(artifacts={} if returned is None else returned)
-    artifacts: object = made.artifacts
-    if not isinstance(artifacts, Mapping):
-        kind = type(artifacts).__name__
+    given: object = made.artifacts
+    if not isinstance(given, Mapping):
+        kind = type(given).__name__
         raise NonRetryable("ARTIFACTS_INVALID", f"a step returns a dict, a Result or None, not {kind}")
+    artifacts = dict(given)
     try:
-        size = len(json.dumps(made.artifacts, allow_nan=False).encode())
-    except (TypeError, ValueError) as error:
+        # As it goes over the wire, because that is what the orchestrator measures.
+        text = json.dumps(artifacts, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        size = len(text.encode("utf-8"))
+    except (TypeError, ValueError, RecursionError) as error:
         raise NonRetryable("ARTIFACTS_INVALID", f"the artifacts are not JSON: {error}") from error
     if size > ARTIFACTS_BYTES_MAX:
         detail = f"the artifacts have {size} bytes; at most {ARTIFACTS_BYTES_MAX} fit: write a file and return its ref"
         raise NonRetryable("ARTIFACTS_TOO_LARGE", detail)
-    result: dict[str, Any] = {"status": "SUCCEEDED", "artifacts": dict(made.artifacts)}
+    result: dict[str, Any] = {"status": "SUCCEEDED", "artifacts": artifacts}
     # The last look before the world outside the workspace changes: a stale attempt must not publish.
     attempt.check()
     if made.output is not None and attempt.directive.last_step and workspace.publish(made.output):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -21,6 +22,8 @@ WAITING_MAX = 10_000
 NO_ANSWER = Answer("UNREACHABLE", accepted=False, detail="no answer within the time allowed")
 
 Observed = Callable[[Callback, Answer], None]
+
+log = logging.getLogger("lucius.platform")
 
 
 class CallbackClient:
@@ -48,13 +51,14 @@ class CallbackClient:
     async def send(self, callback: Callback, seconds_max: float | None = None) -> Answer:
         """Try until there is a real answer, or until `seconds_max` have passed; then the last answer is given."""
         deadline = time.monotonic() + seconds_max if seconds_max is not None else None
-        tries = 0
+        tries = failures = 0
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             answer = await self._send_once(callback, left)
             self._observe(callback, answer)
-            tries += 1
-            wait = backoff_seconds(tries - 1, answer.retry_after_seconds)
+            tries += answer.arrived
+            wait = backoff_seconds(failures, answer.retry_after_seconds)
+            failures += 1
             if answer.code not in TRY_AGAIN or (deadline is not None and time.monotonic() + wait >= deadline):
                 return replace(answer, tries=tries)
             await asyncio.sleep(wait)
@@ -87,10 +91,29 @@ class CallbackClient:
 
     async def _answers(self, callbacks: list[Callback]) -> list[Answer]:
         if len(callbacks) > 1:
-            answers = await self._orchestrator.call_back_batch(callbacks)
+            answers = await self._answer_together(callbacks)
             if isinstance(answers, list):
                 return answers
             if answers.code in TRY_AGAIN:
                 return [answers] * len(callbacks)
         # One callback, or a batch that was refused as a whole: alone, each gets the answer that it deserves.
-        return [await self._orchestrator.call_back(callback) for callback in callbacks]
+        return [await self._answer(callback) for callback in callbacks]
+
+    async def _answer_together(self, callbacks: list[Callback]) -> list[Answer] | Answer:
+        try:
+            return await self._orchestrator.call_back_batch(callbacks)
+        except Exception as error:
+            log.warning("%d callbacks cannot leave together: %s: %s", len(callbacks), type(error).__name__, error)
+            return _unsendable(error)
+
+    async def _answer(self, callback: Callback) -> Answer:
+        """One that cannot be put on the wire must not take those down that can."""
+        try:
+            return await self._orchestrator.call_back(callback)
+        except Exception as error:
+            log.exception("a %s of %s cannot be sent", callback.kind, callback.body.get("jobId"))
+            return _unsendable(error)
+
+
+def _unsendable(error: Exception) -> Answer:
+    return Answer("UNSENDABLE", accepted=False, detail=f"{type(error).__name__}: {error}")

@@ -12,6 +12,11 @@ from lucius.platform.orchestrator import TRY_AGAIN, PullFailed, backoff_seconds
 from lucius.platform.sources import Delivery, Source
 
 REFUSED_PULL_SECONDS = 10.0
+HINTS = {
+    "UNREACHABLE": "; is the server up, and is LUCIUS_ORCHESTRATOR_URL its address?",
+    "UNAUTHENTICATED": "; set LUCIUS_API_KEY, or start the service in the folder that `lucius up` was started in",
+}
+"""What a person can do about a refusal, as the end of the line that tells it."""
 
 log = logging.getLogger("lucius.platform")
 
@@ -70,7 +75,8 @@ class Consumer:
                     wait = backoff_seconds(failures, error.answer.retry_after_seconds)
                 failures += 1
                 self._health.pull_failed(str(error))
-                log.warning("%s: no directives, next try in %.1f s: %s", self._service, wait, error)
+                hint = HINTS.get(error.answer.code, "")
+                log.warning("%s: no directives, next try in %.1f s: %s%s", self._service, wait, error, hint)
                 await unless(stop, asyncio.sleep(wait))
                 continue
             failures = 0

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+ATTEMPT_NO_MAX = 2**63 - 1
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?")
+_HEADER_TEXT = re.compile(r"[!-~]+")
 
 
 class AttemptKey(NamedTuple):
@@ -56,7 +62,7 @@ class Directive:
             step_id=_text(message, "stepId"),
             step_type=_text(message, "step_type"),
             service=_text(message, "service"),
-            attempt_no=int(_number(message, "attempt_no")),
+            attempt_no=_attempt_no(message),
             lease_id=_text(message, "lease_id"),
             lease_seconds=lease_seconds,
             workspace_ref=_text(message, "workspace_ref"),
@@ -65,10 +71,10 @@ class Directive:
             payload=_object(message, "payload"),
             previous=_object(message, "previous"),
             last_step=message.get("last_step") is not False,
-            ack_by=str(message.get("ack_by") or ""),
-            correlation_id=str(message.get("correlation_id") or ""),
-            traceparent=message["traceparent"] if isinstance(message.get("traceparent"), str) else None,
-            callback_token=_text(message, "callback_token"),
+            ack_by=_optional_text(message, "ack_by"),
+            correlation_id=_optional_text(message, "correlation_id"),
+            traceparent=_traceparent(message.get("traceparent")),
+            callback_token=_token(message),
             rehearsed_seconds=_rehearsed(message.get("contract_test")),
         )
 
@@ -101,14 +107,50 @@ def _text(message: Mapping[str, Any], name: str) -> str:
     value = message.get(name)
     if not isinstance(value, str) or not value:
         raise DirectiveInvalid(f"{name} is missing or not a text")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:  # Half of a surrogate pair can be escaped in JSON, but never written again.
+        raise DirectiveInvalid(f"{name} is not valid Unicode") from error
     return value
+
+
+def _optional_text(message: Mapping[str, Any], name: str) -> str:
+    value = message.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _token(message: Mapping[str, Any]) -> str:
+    if not _HEADER_TEXT.fullmatch(token := _text(message, "callback_token")):
+        raise DirectiveInvalid("callback_token cannot be sent back: it has characters that a header may not hold")
+    return token
+
+
+def _traceparent(value: Any) -> str | None:
+    return value if isinstance(value, str) and _TRACEPARENT.fullmatch(value) else None
+
+
+def _attempt_no(message: Mapping[str, Any]) -> int:
+    value = _number(message, "attempt_no")
+    if not value.is_integer() or not 1 <= (number := int(message["attempt_no"])) <= ATTEMPT_NO_MAX:
+        raise DirectiveInvalid("attempt_no is not a whole number of 1 or more")
+    return number
 
 
 def _number(message: Mapping[str, Any], name: str) -> float:
     value = message.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise DirectiveInvalid(f"{name} is missing or not a number")
-    return float(value)
+    number = _as_float(value)
+    if not math.isfinite(number):
+        raise DirectiveInvalid(f"{name} is not a number that can be counted with")
+    return number
+
+
+def _as_float(value: int | float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _object(message: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -122,4 +164,4 @@ def _object(message: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _rehearsed(contract_test: Any) -> float:
     seconds = contract_test.get("work_seconds") if isinstance(contract_test, Mapping) else None
-    return float(seconds) if isinstance(seconds, int | float) else 0.0
+    return _as_float(seconds) if isinstance(seconds, int | float) else 0.0

@@ -5,12 +5,14 @@ A step function raises one of the three below. Anything else that it raises is c
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Literal
 
 FailureClass = Literal["RETRYABLE", "NON_RETRYABLE", "RATE_LIMITED"]
 
 CODE_CHARACTERS_MAX = 128
 MESSAGE_CHARACTERS_MAX = 1_000
+RATE_LIMITED_SECONDS = 30.0
 
 
 class StepFailed(Exception):
@@ -20,9 +22,11 @@ class StepFailed(Exception):
 
     def __init__(self, code: str, message: str, retry_after_seconds: float | None = None) -> None:
         super().__init__(f"{code}: {message}")
-        self.code = code[:CODE_CHARACTERS_MAX]
-        self.message = message[:MESSAGE_CHARACTERS_MAX]
-        self.retry_after_seconds = retry_after_seconds
+        if retry_after_seconds is not None and not 0 <= retry_after_seconds < math.inf:
+            raise ValueError(f"retry_after_seconds={retry_after_seconds} is not a number of seconds")
+        self.code = _sendable(code)[:CODE_CHARACTERS_MAX] or "FAILED"
+        self.message = _sendable(message)[:MESSAGE_CHARACTERS_MAX]
+        self.retry_after_seconds = None if retry_after_seconds is None else float(retry_after_seconds)
 
 
 class NonRetryable(StepFailed):
@@ -39,6 +43,9 @@ class RateLimited(StepFailed):
     """Not now: the orchestrator tries again after `retry_after_seconds`, and the attempt does not count."""
 
     failure_class = "RATE_LIMITED"
+
+    def __init__(self, code: str, message: str, retry_after_seconds: float = RATE_LIMITED_SECONDS) -> None:
+        super().__init__(code, message, retry_after_seconds)
 
 
 class WorkStopped(Exception):
@@ -73,3 +80,8 @@ def failure_result(failure: StepFailed) -> dict[str, Any]:
     if failure.retry_after_seconds is not None:
         result["retry_after"] = failure.retry_after_seconds
     return result
+
+
+def _sendable(text: str) -> str:
+    """Names of files may hold bytes that are no text, and stand in messages; a callback cannot carry them."""
+    return text.encode("utf-8", "replace").decode("utf-8")

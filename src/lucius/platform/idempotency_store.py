@@ -12,7 +12,7 @@ once, rather than found out when its lease ends.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -38,7 +38,7 @@ class Owed:
 
     key: AttemptKey
     tenant_id: str
-    token: str
+    token: str = field(repr=False)
     result: dict[str, Any]
 
     @property

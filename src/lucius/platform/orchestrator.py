@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -20,6 +20,10 @@ RETRY_AFTER_SECONDS_MAX = 60.0
 
 TRY_AGAIN = frozenset({"UNREACHABLE", "UNAVAILABLE", "INTERNAL", "RATE_LIMITED"})
 """Answers after which the same call may be made again: nothing was decided."""
+NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+"""Failures without a connection, before the first byte of a request."""
+REFUSED_WITHOUT_CODE = frozenset({400, 411, 413, 414, 415, 422, 431})
+"""Statuses that are about the request itself, whoever in between may have answered."""
 GIVE_UP = frozenset({"STALE_ATTEMPT", "JOB_TERMINAL"})
 """Answers after which the work must stop: the attempt is not ours any more."""
 
@@ -33,14 +37,17 @@ class Answer:
     cancel_requested: bool = False
     detail: str = ""
     retry_after_seconds: float | None = None
+    arrived: bool = True
+    """Whether the call may have reached the orchestrator, and so been applied without our hearing of it."""
     tries: int = 1
+    """How many tries may have."""
 
 
 @dataclass(frozen=True)
 class Callback:
     kind: str
     body: dict[str, Any]
-    token: str
+    token: str = field(repr=False)
     traceparent: str | None = None
 
 
@@ -72,10 +79,11 @@ def backoff_seconds(failures: int, retry_after_seconds: float | None = None) -> 
 class Orchestrator:
     """Every method makes one call and raises nothing of the transport's: its failures are answers too."""
 
-    def __init__(self, client: httpx.AsyncClient, api_key: str) -> None:
+    def __init__(self, client: httpx.AsyncClient, api_key: str, key_now: Callable[[], str] | None = None) -> None:
+        """`key_now` is asked for another key when this one is refused."""
         self._client = client
-        # Callbacks go without it: their token is their only credential.
-        self._pull_headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._api_key = api_key
+        self._key_now = key_now
 
     async def pull(self, service: str, count_max: int, wait_seconds: float) -> list[Any]:
         """At most `count_max` directives for a service; the server holds the call open while there are none."""
@@ -83,16 +91,27 @@ class Orchestrator:
         timeout = httpx.Timeout(wait_seconds + ANSWER_SECONDS_MAX, connect=CONNECT_SECONDS_MAX)
         try:
             response = await self._client.post(
-                "/v1/directives:pull", json=body, headers=self._pull_headers, timeout=timeout
+                "/v1/directives:pull", json=body, headers=self._pull_headers(), timeout=timeout
             )
         except httpx.HTTPError as error:
             raise PullFailed(_unreachable(error)) from error
         content = _content(response)
+        if response.status_code == 401 and self._has_another_key():
+            return await self.pull(service, count_max, wait_seconds)
         if response.status_code != 200:
             raise PullFailed(_answer(response))
         if not isinstance(content.get("directives"), list):
             raise PullFailed(Answer("UNAVAILABLE", accepted=False, detail="the pull was not answered with directives"))
         return list(content["directives"])
+
+    def _pull_headers(self) -> dict[str, str]:
+        """Callbacks go without the key: their token is their only credential."""
+        return {"Authorization": f"Bearer {self._api_key}"} if self._api_key else {}
+
+    def _has_another_key(self) -> bool:
+        key = self._key_now() if self._key_now else self._api_key
+        self._api_key, before = key, self._api_key
+        return key != before
 
     async def call_back(self, callback: Callback) -> Answer:
         headers = {"Lucius-Callback-Token": callback.token}
@@ -123,29 +142,34 @@ class Orchestrator:
 
 
 def _unreachable(error: httpx.HTTPError) -> Answer:
-    return Answer("UNREACHABLE", accepted=False, detail=f"{type(error).__name__}: {error}".rstrip(": "))
+    detail = f"{type(error).__name__}: {error}".rstrip(": ")
+    return Answer("UNREACHABLE", accepted=False, detail=detail, arrived=not isinstance(error, NEVER_SENT))
 
 
 def _content(response: httpx.Response) -> dict[str, Any]:
     try:
         content = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
 
 def _answer(response: httpx.Response) -> Answer:
-    """A proxy in between may answer without a code; its status then says enough."""
-    content = _content(response)
-    if response.status_code == 200:
+    """The orchestrator's refusals have a code. One without was made by something in between (a load balancer that knows
+    no such route, say), which decides nothing: a RESULT must not be lost to it."""
+    content, status = _content(response), response.status_code
+    if status == 200:
         return _item_answer(content)
-    fallback = "RATE_LIMITED" if response.status_code == 429 else f"HTTP_{response.status_code}"
-    code = str(content.get("code") or ("UNAVAILABLE" if response.status_code >= 500 else fallback))
-    if response.status_code == 429 or response.status_code >= 500:
+    code, detail = str(content.get("code") or ""), str(content.get("detail") or "")
+    if not code:
+        elsewhere = "RATE_LIMITED" if status == 429 else "UNAVAILABLE"
+        code = f"HTTP_{status}" if status in REFUSED_WITHOUT_CODE else elsewhere
+        detail = detail or f"HTTP status {status} without a code of LUCIUS"
+    if status == 429 or status >= 500:
         # Whatever a code that this service does not know may mean, its status says that nothing was decided.
         code = code if code in TRY_AGAIN else "UNAVAILABLE"
     retry_after = response.headers.get("Retry-After", "")
-    refused = Answer(code, accepted=False, detail=str(content.get("detail") or ""))
+    refused = Answer(code, accepted=False, detail=detail)
     if retry_after.isascii() and retry_after.isdigit():
         return replace(refused, retry_after_seconds=float(retry_after))
     return refused

@@ -33,7 +33,10 @@ def is_file_ref(ref: Any) -> bool:
 def path_of(ref: Any, what: str) -> Path:
     """The local path that a `file://` ref stands for."""
     uri = ref_uri(ref, what)
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError as error:
+        raise NonRetryable("REF_INVALID", f"the {what} is not a URI: {error}") from error
     if parts.scheme.lower() != "file":
         scheme = f"the scheme {parts.scheme!r}" if parts.scheme else "no scheme"
         raise NonRetryable("REF_SCHEME_UNSUPPORTED", f"the {what} has {scheme}; this service reads file:// only")
@@ -55,6 +58,14 @@ def absolute(text: str, what: str) -> Path:
     return Path(text)
 
 
+def real_path(path: Path, what: str) -> Path:
+    """Where a path leads when every link on the way is followed."""
+    try:
+        return path.resolve()
+    except (RuntimeError, OSError) as error:  # Links in a circle are a RuntimeError up to Python 3.12.
+        raise NonRetryable("REF_INVALID", f"the {what} leads nowhere: {error}") from error
+
+
 def read_file(path: Path, what: str, bytes_max: int) -> bytes:
     """The file's content; what is wrong with it is said plainly."""
     try:
@@ -74,7 +85,7 @@ def read_file(path: Path, what: str, bytes_max: int) -> bytes:
 def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Readers see the old file or the new one, whole; after a crash too, because the bytes are synced first."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+    handle, temporary = tempfile.mkstemp(prefix=".lucius-", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)

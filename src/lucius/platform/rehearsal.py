@@ -37,6 +37,9 @@ def rehearse(
     previous: Mapping[str, Any] | None = None,
 ) -> Rehearsed:
     """Run a step as the service would, in `folder`. `input` is a file, or a text that is written to one."""
+    if step_type not in service.steps:
+        known = ", ".join(sorted(service.steps)) or "none"
+        raise ValueError(f"the service {service.name} has no step {step_type}; it has {known}")
     folder = folder.resolve()
     if isinstance(input, str):
         source = folder / "input.txt"

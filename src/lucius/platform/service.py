@@ -20,7 +20,7 @@ from lucius.platform.health import BEAT_SECONDS, Health, HealthServer
 from lucius.platform.idempotency_store import IdempotencyStore, MemoryStore
 from lucius.platform.metrics import Metrics
 from lucius.platform.orchestrator import Orchestrator, open_client
-from lucius.platform.settings import PlatformSettings, read_settings
+from lucius.platform.settings import PlatformSettings, key_now, read_settings
 from lucius.platform.sources import open_source
 from lucius.platform.sqlite_store import SqliteStore
 from lucius.platform.steps import Step, StepRunner
@@ -108,7 +108,7 @@ class PlatformService:
             runner = StepRunner(settings.rehearsing)
             stack.callback(runner.close)
             client = await stack.enter_async_context(open_client(settings))
-            orchestrator = Orchestrator(client, settings.api_key)
+            orchestrator = Orchestrator(client, settings.api_key, lambda: key_now(settings))
             source = open_source(settings.orchestrator_url, orchestrator, self.name)
             if settings.health_port:
                 stack.enter_context(HealthServer(settings.health_host, settings.health_port, health, metrics.render))

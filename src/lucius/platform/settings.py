@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from lucius.platform.errors import ServiceUnusable
 
 KEY_FILE = "api-key"
 KEY_CHARACTERS_MAX = 4_096
+TRUE, FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+_KEY = re.compile(r"[!-~]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +47,10 @@ class PlatformSettings:
     """Set by the contract kit: directives may draw their work out."""
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.orchestrator_url)
-        if not parts.scheme or not parts.hostname:
+        _check_address(self.orchestrator_url)
+        if not _KEY.fullmatch(self.api_key):
             raise ServiceUnusable(
-                f"{name_of('orchestrator_url')}={self.orchestrator_url!r} is not an address such as http://127.0.0.1:8000"
+                f"{name_of('api_key')} has characters that a key cannot have: spaces, or beyond ASCII"
             )
         for one in fields(self):
             _check(one.name, getattr(self, one.name), one.metadata)
@@ -73,6 +76,16 @@ def read_settings(environment: Mapping[str, str] | None = None, **overrides: Any
     return settings
 
 
+def key_now(settings: PlatformSettings, environment: Mapping[str, str] | None = None) -> str:
+    """The key to use once the one in the settings was refused: `lucius up` may have made its own since the start."""
+    environment = os.environ if environment is None else environment
+    is_given = bool(environment.get(name_of("api_key"), "").strip())
+    if is_given or not is_loopback(settings.orchestrator_url):
+        return settings.api_key
+    found = _key_of_this_machine(environment)
+    return found if found and _KEY.fullmatch(found) else settings.api_key
+
+
 def is_loopback(url: str) -> bool:
     host = urlsplit(url).hostname or ""
     try:
@@ -92,11 +105,27 @@ def _key_of_this_machine(environment: Mapping[str, str]) -> str:
 
 def _parsed(name: str, text: str, kind: type) -> Any:
     if kind is bool:
-        return text.lower() in ("1", "true", "yes", "on")
+        if text.lower() not in (*TRUE, *FALSE):
+            raise ServiceUnusable(f"{name_of(name)}={text!r} must be one of {', '.join((*TRUE, *FALSE))}")
+        return text.lower() in TRUE
     try:
         return kind(text)
     except ValueError as error:
         raise ServiceUnusable(f"{name_of(name)}={text!r} is not a number") from error
+
+
+def _check_address(url: str) -> None:
+    name = name_of("orchestrator_url")
+    try:
+        parts = urlsplit(url)
+        usable = bool(parts.scheme and parts.hostname) and parts.port != 0
+    except ValueError:  # A port that is no number, or half an IPv6 address.
+        usable = False
+    if not usable:
+        raise ServiceUnusable(f"{name}={url!r} is not an address such as http://127.0.0.1:8000")
+    if parts.username is not None or parts.password is not None:
+        # It is logged, and shown wherever settings are.
+        raise ServiceUnusable(f"{name} has a user or a password in it; use {name_of('api_key')}")
 
 
 def _check(name: str, value: Any, limits: Mapping[str, Any]) -> None:

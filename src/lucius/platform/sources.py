@@ -52,9 +52,13 @@ class HttpSource:
     def __init__(self, orchestrator: Orchestrator, service: str) -> None:
         self._orchestrator = orchestrator
         self._service = service
+        self._wait_seconds = 0.0
 
     async def receive(self, count_max: int) -> list[Delivery]:
-        messages = await self._orchestrator.pull(self._service, min(count_max, PULL_MAX), PULL_WAIT_SECONDS)
+        # The first pull, and the one after a failure, come back at once: they show that the orchestrator is there.
+        wait_seconds, self._wait_seconds = self._wait_seconds, 0.0
+        messages = await self._orchestrator.pull(self._service, min(count_max, PULL_MAX), wait_seconds)
+        self._wait_seconds = PULL_WAIT_SECONDS
         return [HttpDelivery(message) for message in messages]
 
 

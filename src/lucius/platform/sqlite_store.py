@@ -68,7 +68,11 @@ class SqliteStore:
                 return await self._do(_prepare)  # type: ignore[no-any-return]
         except (StoreFailed, TimeoutError) as error:
             await self.close()
-            raise ServiceUnusable(f"{self._folder.path / FILE} cannot be used: {error}") from error
+            reason = str(error) or f"not opened within {OPEN_SECONDS_MAX:g} s"
+            raise ServiceUnusable(
+                f"{self._folder.path / FILE} cannot be used: {reason}; "
+                "mend it, or move it away to start without what it remembers"
+            ) from error
 
     async def begin(self, directive: Directive) -> Seen:
         row = (*directive.key, directive.tenant_id, directive.callback_token, time.time())
@@ -92,9 +96,9 @@ class SqliteStore:
 
     async def close(self) -> None:
         if self._thread is not None:
+            thread, self._thread = self._thread, None  # What comes from now on is refused, not forgotten.
             self._queue.put(None)
-            await asyncio.to_thread(self._thread.join, OPEN_SECONDS_MAX)
-            self._thread = None
+            await asyncio.to_thread(thread.join, OPEN_SECONDS_MAX)
         self._folder.release()
 
     def _do(self, work: Work) -> asyncio.Future[Any]:
@@ -122,8 +126,8 @@ class SqliteStore:
             try:
                 connection = connection or _connect(self._folder.path / FILE)
                 outcomes = self._commit(connection, group)
-            except sqlite3.Error as error:
-                outcomes = [StoreFailed(str(error))] * len(group)
+            except Exception as error:  # The thread must live on: whoever waits for it has no other.
+                outcomes = [StoreFailed(f"{type(error).__name__}: {error}")] * len(group)
             _tell(loop, group, outcomes)
         if connection is not None:
             connection.close()
@@ -148,10 +152,15 @@ class SqliteStore:
 def _connect(path: Path) -> sqlite3.Connection:
     path.touch(mode=0o600)
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=True)
-    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.executescript(SCHEMA)
+    try:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA secure_delete = ON")  # Tokens are overwritten when they are not needed any more.
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.executescript(SCHEMA)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

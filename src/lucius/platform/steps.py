@@ -17,11 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from lucius.platform.attempt import Attempt, stopped_result, success_result
-from lucius.platform.errors import WorkStopped, classified, failure_result
+from lucius.platform.daemon_threads import DaemonThreads
+from lucius.platform.errors import classified, failure_result
 from lucius.platform.workspace import Workspace
 
 REHEARSED_SECONDS_MAX = 60.0
 LOOK_SECONDS = 0.02
+WORK_THREADS_MAX = 64
+"""For all that async steps hand to `asyncio.to_thread` at a time."""
 
 StepFunction = Callable[..., Any]
 Outcome = dict[str, Any] | None
@@ -79,9 +82,8 @@ class StepRunner:
         try:
             workspace = attempt.workspace()
             self._rehearse(attempt)
+            attempt.check()  # Cancelled by the answer to its ACK, say: then it is not even begun.
             return success_result(attempt, workspace, step.call(attempt, workspace))
-        except WorkStopped:
-            return stopped_result(attempt)
         except Exception as error:
             return _failed(attempt, error)
 
@@ -91,15 +93,18 @@ class StepRunner:
         try:
             attempt.when_stopped(lambda: _cancel(loop, task))
             workspace = attempt.workspace()
-            await asyncio.to_thread(self._rehearse, attempt)
+            if self._rehearsing:
+                await asyncio.to_thread(self._rehearse, attempt)
+            attempt.check()
             returned = await step.call(attempt, workspace)
             return await asyncio.to_thread(success_result, attempt, workspace, returned)
-        except WorkStopped:
-            return stopped_result(attempt)
         except asyncio.CancelledError:
             if attempt.stopped is None:
                 return _failed(attempt, RuntimeError("the step function was cancelled by its own code"))
             return stopped_result(attempt)
+        except (SystemExit, KeyboardInterrupt) as error:
+            # Let through, it would end the loop that all async steps share.
+            return _failed(attempt, RuntimeError(f"the step function raised {type(error).__name__}: {error}"))
         except Exception as error:
             return _failed(attempt, error)
 
@@ -114,6 +119,7 @@ class StepRunner:
     def _loop_for_work(self) -> asyncio.AbstractEventLoop:
         if self._work_loop is None:
             self._work_loop = asyncio.new_event_loop()
+            self._work_loop.set_default_executor(DaemonThreads(WORK_THREADS_MAX))
             threading.Thread(target=_run_loop, args=(self._work_loop,), name="lucius-steps", daemon=True).start()
         return self._work_loop
 
@@ -136,7 +142,8 @@ def _cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
-        loop.run_forever()
+        while not _ran_until_stopped(loop):
+            pass
         left = asyncio.all_tasks(loop)
         for task in left:
             task.cancel()
@@ -144,6 +151,16 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()
+
+
+def _ran_until_stopped(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        loop.run_forever()
+    except (SystemExit, KeyboardInterrupt):
+        # A task that a step function started may raise it; the other steps' work goes on.
+        log.exception("a task of a step function wanted to end the process")
+        return False
+    return True
 
 
 def _in_thread(work: Callable[[], Outcome], label: str) -> asyncio.Future[Outcome]:

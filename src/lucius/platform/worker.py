@@ -31,7 +31,7 @@ PROGRESS_STEP = 0.1
 OWED_MAX = 1_000
 """While so many RESULTs are unanswered, no more directives are taken up."""
 GIVE_BACK_SECONDS = 3.0
-CONCLUDE_SECONDS_MAX = 30.0
+HEARTBEAT_SECONDS_MIN = 0.05
 
 log = logging.getLogger("lucius.platform")
 
@@ -133,6 +133,7 @@ class Worker:
         attempt = self._attempts[directive.key] = Attempt(directive)
         step = self._steps.get(directive.step_type)
         work: asyncio.Future[Outcome] | None = None
+        acking: asyncio.Future[bool] | None = None
         try:
             with self._traces.attempt(directive) as span:
                 acking = asyncio.ensure_future(self._ack(delivery, attempt, span.traceparent))
@@ -152,6 +153,8 @@ class Worker:
                 await self._conclude(directive, result, span.traceparent)
             await acking
         finally:
+            if acking is not None:
+                acking.cancel()
             del self._attempts[directive.key]
         return work
 
@@ -207,7 +210,7 @@ class Worker:
 
     async def _keep_alive(self, attempt: Attempt, traceparent: str | None) -> None:
         """A heartbeat every third of the lease, and sooner when there is progress to show."""
-        third = attempt.directive.lease_seconds / 3
+        third = max(HEARTBEAT_SECONDS_MIN, attempt.directive.lease_seconds / 3)
         sent_at, sent_progress = time.monotonic(), 0.0
         while attempt.stopped is not StopReason.STALE:
             await asyncio.sleep(min(PROGRESS_LOOK_SECONDS, third))
@@ -217,6 +220,8 @@ class Worker:
             body = {"progress": progress, "note": note}
             answer = await self._send("HEARTBEAT", attempt.directive, body, third, traceparent)
             self._heed(attempt, answer)
+            if not answer.accepted:
+                log.warning("%s: HEARTBEAT answered %s %s", attempt.directive.label, answer.code, answer.detail)
             sent_at, sent_progress = time.monotonic(), progress
 
     async def _conclude(self, directive: Directive, result: Outcome, traceparent: str | None) -> None:
@@ -242,7 +247,8 @@ class Worker:
                 refusal = NonRetryable("RESULT_REFUSED", f"the result was refused: {answer.code} {answer.detail}")
                 answer = await self._callbacks.send(_result_callback(owed, failure_result(refusal), traceparent))
             level = logging.INFO if answer.accepted or answer.code in GIVE_UP else logging.ERROR
-            log.log(level, "%s: %s, answered %s %s", label, _outcome_of(owed.result), answer.code, answer.detail)
+            answered = f"{answer.code} {answer.detail}".rstrip()
+            log.log(level, "%s: %s, answered %s", label, _told(owed.result), answered)
             await self._store.settle(owed.key)
         except StoreFailed as error:
             log.warning("%s: answered, which could not be recorded: %s", label, error)
@@ -277,6 +283,15 @@ def _result_callback(owed: Owed, result: dict[str, Any], traceparent: str | None
 def _outcome_of(result: Outcome) -> str:
     """One word for logs and metrics: `SUCCEEDED`, a failure class, or `STOPPED`."""
     return "STOPPED" if result is None else str(result.get("failure_class") or result["status"])
+
+
+def _told(result: dict[str, Any]) -> str:
+    """The outcome in a line of the log: of a failure, why as well."""
+    error = result.get("error")
+    if not isinstance(error, dict):
+        return _outcome_of(result)
+    why = f"{error.get('code')}: {error.get('message')}"
+    return f"{_outcome_of(result)} ({' '.join(why.split())})"
 
 
 def _set(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from lucius.platform.directive import Directive
 from lucius.platform.errors import NonRetryable
-from lucius.platform.refs import absolute, is_file_ref, path_of, read_file, ref_uri, write_atomically
+from lucius.platform.refs import absolute, is_file_ref, path_of, read_file, real_path, ref_uri, write_atomically
 
 READ_BYTES_MAX = 64 * 1024 * 1024
 LEVELS_BELOW_ROOT = 4
@@ -33,8 +33,8 @@ class Workspace:
         """A path inside the folder; nothing is made."""
         if not relative or relative.startswith("/") or "\0" in relative or ".." in relative.split("/"):
             raise NonRetryable("PATH_FORBIDDEN", f"{relative!r} is not a path inside the workspace")
-        folder = self.folder.resolve()
-        target = (folder / relative).resolve()
+        folder = real_path(self.folder, "workspace_ref")
+        target = real_path(folder / relative, "path")
         if target == folder or not target.is_relative_to(folder):
             raise NonRetryable("PATH_FORBIDDEN", f"{relative!r} leads out of the workspace")
         return target
@@ -65,9 +65,9 @@ class Workspace:
         if not is_file_ref(ref):
             return False
         path = path_of(ref, "output_ref")
+        self._keep_to_tenant(path, "output_ref")
         if ref_uri(ref, "output_ref").endswith("/") or path.is_dir():
             raise NonRetryable("OUTPUT_REF_INVALID", "the output_ref names a folder; it must name a file")
-        self._keep_to_tenant(path, "output_ref")
         content = result.read_bytes()
         self._check()
         try:
@@ -79,10 +79,10 @@ class Workspace:
 
     def _keep_to_tenant(self, path: Path, what: str) -> None:
         """A client names refs freely; none may lead into what other tenants' jobs have left behind."""
-        parents = self.folder.resolve().parents
+        parents = real_path(self.folder, "workspace_ref").parents
         if len(parents) < LEVELS_BELOW_ROOT:
             return
         tenant, root = parents[LEVELS_BELOW_ROOT - 2], parents[LEVELS_BELOW_ROOT - 1]
-        real = path.resolve()
+        real = real_path(path, what)
         if len(root.parts) > 1 and real.is_relative_to(root) and not real.is_relative_to(tenant):
             raise NonRetryable("PATH_FORBIDDEN", f"the {what} lies in the workspace of another tenant")

@@ -1,7 +1,8 @@
 """Attempts as files: a claim in the attempt's own workspace folder, and a note of what this instance owes.
 
 The claim is seen by every replica that shares the workspace, so a directive delivered to two of them is worked on once.
-The notes lie in the state folder, and only their owner reads them.
+It names its owner, because a note is written before its claim, and may outlive a claim that another replica won. The
+notes lie in the state folder, and only their owner reads them.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import asyncio
 import hashlib
 import json
 import os
+import secrets
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lucius.platform.directive import AttemptKey, Directive
 from lucius.platform.errors import ServiceUnusable, StepFailed
@@ -24,16 +26,35 @@ CLAIM = ".lucius-attempt"
 OWED = "owed"
 
 
+class Claim(NamedTuple):
+    path: Path | None
+    """`None` where the workspace_ref is unusable: such an attempt fails before it writes anything, anywhere."""
+    owner: str
+
+    def write(self, seen: Seen) -> None:
+        """Whoever cleaned the workspace up meanwhile does not get its folders back."""
+        if self.path is not None and self.path.parent.is_dir():
+            write_atomically(self.path, f"{seen} {self.owner}".encode())
+            _sync(self.path.parent)
+
+
 class WorkspaceStore:
     def __init__(self, folder: Path) -> None:
         self._folder = StateFolder(folder)
-        self._claims: dict[AttemptKey, Path] = {}
+        self._claims: dict[AttemptKey, Claim] = {}
+        self._beginning: set[AttemptKey] = set()
 
     async def open(self) -> list[Owed]:
         return await asyncio.to_thread(self._open)
 
     async def begin(self, directive: Directive) -> Seen:
-        return await self._guarded(self._begin, directive)  # type: ignore[no-any-return]
+        if directive.key in self._beginning:
+            return Seen.IN_WORK  # Two threads on one note would undo each other's.
+        self._beginning.add(directive.key)
+        try:
+            return await self._guarded(self._begin, directive)  # type: ignore[no-any-return]
+        finally:
+            self._beginning.discard(directive.key)
 
     async def finish(self, directive: Directive, result: dict[str, Any]) -> None:
         await self._guarded(self._finish, directive, result)
@@ -55,81 +76,117 @@ class WorkspaceStore:
 
     def _open(self) -> list[Owed]:
         self._folder.claim()
-        folder = self._folder.path / OWED
-        folder.mkdir(exist_ok=True)
-        owed = []
-        for note in sorted(folder.glob("*.json")):
-            try:
-                content = json.loads(note.read_bytes())
-                key, claim = AttemptKey(*content["key"]), Path(content["claim"])
-                one = Owed(key, content["tenant_id"], content["token"], content["result"] or INTERRUPTED)
-            except (ValueError, KeyError, TypeError) as error:
-                raise ServiceUnusable(f"{note} is damaged: {error}; move it away to start without it") from error
-            if not claim.exists():
-                note.unlink()  # It ended between note and claim: the attempt was never begun.
-                continue
-            self._claims[key] = claim
-            owed.append(one)
+        try:
+            folder = self._folder.path / OWED
+            folder.mkdir(exist_ok=True)
+            return [owed for note in sorted(folder.glob("*.json")) if (owed := self._read_note(note))]
+        except OSError as error:
+            self._folder.release()
+            raise ServiceUnusable(f"{self._folder.path / OWED} cannot be used: {error.strerror}") from error
+        except ServiceUnusable:
+            self._folder.release()
+            raise
+
+    def _read_note(self, note: Path) -> Owed | None:
+        try:
+            content = json.loads(note.read_bytes())
+            key, result = AttemptKey(*content["key"]), content["result"]
+            claim = Claim(Path(content["claim"]) if content["claim"] else None, content["owner"])
+            owed = Owed(key, content["tenant_id"], content["token"], result or INTERRUPTED)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ServiceUnusable(f"{note} is damaged: {error}; move it away to start without it") from error
+        if result is None and claim.path is not None and _read_claim(claim.path)[1] != claim.owner:
+            note.unlink()  # It ended between note and claim: the attempt was never begun, or not by this instance.
+            return None
+        self._claims[key] = claim
         return owed
 
     def _begin(self, directive: Directive) -> Seen:
+        held = self._claims.get(directive.key)
+        if held is not None:
+            return _read_claim(held.path)[0]
         try:
-            claim = Workspace(directive).path(CLAIM)
-        except StepFailed as error:
-            raise StoreFailed(f"LUCIUS_PLATFORM_STORE=workspace cannot keep this attempt: {error}") from error
-        if claim.exists():
-            return _status(claim)
-        claim.parent.mkdir(parents=True, exist_ok=True)
-        note = self._note(directive.key)
-        mine = not note.exists()
+            path = Workspace(directive).path(CLAIM)
+        except StepFailed:
+            path = None
+        if path is not None:
+            if path.exists():
+                return _read_claim(path)[0]
+            path.parent.mkdir(parents=True, exist_ok=True)
+        claim = Claim(path, secrets.token_hex(16))
         self._write_note(directive, claim, None)
-        try:
-            handle = os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        except FileExistsError:
-            if mine:
-                note.unlink(missing_ok=True)
-            return _status(claim)
-        with os.fdopen(handle, "w") as file:
-            file.write(Seen.IN_WORK)
-            file.flush()
-            os.fsync(file.fileno())
+        if path is not None and not _create(path, f"{Seen.IN_WORK} {claim.owner}"):
+            self._note(directive.key).unlink(missing_ok=True)
+            return _read_claim(path)[0]
         self._claims[directive.key] = claim
         return Seen.NEW
 
     def _finish(self, directive: Directive, result: dict[str, Any]) -> None:
         claim = self._claims[directive.key]
         self._write_note(directive, claim, result)
-        write_atomically(claim, Seen.FINISHED.encode())
+        claim.write(Seen.FINISHED)
 
     def _settle(self, key: AttemptKey) -> None:
-        claim = self._claims.pop(key, None)
+        claim = self._claims.get(key)
         if claim is not None:
-            write_atomically(claim, Seen.SETTLED.encode())
-        self._note(key).unlink(missing_ok=True)
+            claim.write(Seen.SETTLED)
+        self._forget(key)
 
     def _drop(self, key: AttemptKey) -> None:
-        claim = self._claims.pop(key, None)
-        if claim is not None:
-            claim.unlink(missing_ok=True)
+        claim = self._claims.get(key)
+        if claim is not None and claim.path is not None:
+            claim.path.unlink(missing_ok=True)
+        self._forget(key)
+
+    def _forget(self, key: AttemptKey) -> None:
         self._note(key).unlink(missing_ok=True)
+        self._claims.pop(key, None)
 
     def _note(self, key: AttemptKey) -> Path:
         name = hashlib.sha256(json.dumps(key).encode()).hexdigest()
         return self._folder.path / OWED / f"{name}.json"
 
-    def _write_note(self, directive: Directive, claim: Path, result: dict[str, Any] | None) -> None:
+    def _write_note(self, directive: Directive, claim: Claim, result: dict[str, Any] | None) -> None:
         content = {
             "key": directive.key,
-            "claim": str(claim),
+            "claim": str(claim.path) if claim.path else None,
+            "owner": claim.owner,
             "tenant_id": directive.tenant_id,
             "token": directive.callback_token,
             "result": result,
         }
-        write_atomically(self._note(directive.key), json.dumps(content).encode(), 0o600)
+        note = self._note(directive.key)
+        write_atomically(note, json.dumps(content).encode(), 0o600)
+        _sync(note.parent)
 
 
-def _status(claim: Path) -> Seen:
+def _create(path: Path, content: str) -> bool:
+    """Whether the file is ours: only one of all who try makes it."""
     try:
-        return Seen(claim.read_text("utf-8") or Seen.IN_WORK)
-    except (ValueError, FileNotFoundError):
-        return Seen.IN_WORK
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    except FileExistsError:
+        return False
+    with os.fdopen(handle, "w") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    _sync(path.parent)
+    return True
+
+
+def _sync(folder: Path) -> None:
+    """A new name in a folder is durable only when the folder is."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _read_claim(path: Path | None) -> tuple[Seen, str]:
+    """What a claim says and whose it is; one that is being written, or has gone, is somebody's work."""
+    try:
+        seen, _, owner = path.read_text("utf-8").partition(" ") if path is not None else ("", "", "")
+        return Seen(seen), owner
+    except (ValueError, FileNotFoundError, NotADirectoryError):
+        return Seen.IN_WORK, ""

@@ -1,5 +1,5 @@
 """Three small, real platform services: `ocr`, `embedding` and `sis`.
 
-They know LUCIUS only as any service does: over HTTP, by the directive and the callbacks. Nothing here imports the rest
-of lucius. `worker` carries directives and callbacks; `ocr`, `embedding` and `sis` do the work and know no HTTP.
+They are built on the platform kit as any service is, and know LUCIUS only by the directive and the callbacks: nothing
+here imports the rest of lucius. `ocr`, `embedding` and `sis` each hold a service and its step; `serving` runs them.
 """

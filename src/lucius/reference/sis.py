@@ -1,168 +1,134 @@
-"""SIS: answers to a set of prompts, taken from the document.
+"""SIS: answers to a set of prompts over a document.
 
-Each prompt picks the chunks nearest to it by cosine; in those, the sentences that say most of what the prompt asks
-about, rare words counting most, are the answer. Nothing is made up: every answer is text of the document.
+Each prompt picks the chunks nearest to it by cosine, with the model that made their vectors. By default the answer is
+sentences out of those chunks; with an endpoint a chat model answers from them.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from heapq import nsmallest
+from typing import Any
 
-from lucius.reference.directive import Directive, Outcome, Report
-from lucius.reference.embedding import chunking, embedded, require_model, source_pages
-from lucius.reference.failure import StepFailed
-from lucius.reference.files import Workspace, read_bytes
-from lucius.reference.vectors import DIMENSIONS, cosine, sentences, vector, words
+from lucius.platform import Attempt, Directive, NonRetryable, PlatformService, Result, ServiceUnusable, Workspace
+from lucius.platform.refs import ref_uri
+from lucius.reference.answers import Answerer, Piece, as_text, shortened
+from lucius.reference.chat import ChatAnswerer
+from lucius.reference.embedding import chunking, embedded, source_pages
+from lucius.reference.endpoint import Endpoint, read_endpoint
+from lucius.reference.extractive import MODEL as EXTRACTIVE
+from lucius.reference.extractive import ExtractiveAnswerer
+from lucius.reference.models import EmbeddingModel, Vector, embedding_model, is_vector
+from lucius.reference.vectors import cosine
 
-MODEL = "lucius-extractive"
+PREFIX = "LUCIUS_SIS"
 PROMPTS_MAX = 500
 PROMPT_CHARACTERS_MAX = 8_000
 CHUNKS_PER_PROMPT_MAX = 5
-SENTENCES_PER_ANSWER_MAX = 3
-SENTENCE_NEAR_BEST = 0.85
-OVERLAP_WEIGHT = 0.7
-SHORT_CHARACTERS_MAX = 300
-SHORT_ANSWERS_BYTES_MAX = 24 * 1024
+
+service = PlatformService("sis")
 
 
-class Answer(NamedTuple):
-    prompt: str
-    answer: str
-    score: float
-    chunk: int
-    page: int
-
-
-class Candidate(NamedTuple):
-    score: float
-    chunk: int
-    page: int
-    place: int
-    text: str
-
-
-def run(directive: Directive, workspace: Workspace, report: Report) -> Outcome:
+@service.step("SIS")
+def answer_prompts(directive: Directive, workspace: Workspace, attempt: Attempt) -> Result:
     prompts, form = _asked(directive.payload)
-    require_model(directive.payload, MODEL)
-    pieces = _pieces(directive, report)
-    rarity = word_rarity([piece["text"] for piece in pieces])
+    endpoint = answering_endpoint(directive.payload.get("model"))
+    model, pieces = _source(directive, workspace, attempt)
+    answerer: Answerer = (
+        ChatAnswerer(endpoint, form) if endpoint else ExtractiveAnswerer([piece.text for piece in pieces])
+    )
     answers = []
-    for done, prompt in enumerate(prompts):
-        report(done / len(prompts), f"prompt {done + 1} of {len(prompts)}")
-        answers.append(answered(prompt, pieces, rarity))
-    document = {"model": MODEL, "answers": [answer._asdict() for answer in answers]}
-    path = workspace.write("sis/result.json", json.dumps(document, ensure_ascii=False, indent=2) + "\n")
+    for done, (prompt, asked) in enumerate(zip(prompts, _vectors(prompts, model, pieces, attempt), strict=True)):
+        attempt.report(done / len(prompts), f"prompt {done + 1} of {len(prompts)}")
+        answers.append(answerer.answer(prompt, nearest(asked, pieces), attempt))
+    path = workspace.write_json(
+        "sis/result.json", {"model": answerer.name, "answers": [answer._asdict() for answer in answers]}
+    )
     if form == "text":
         path = workspace.write("sis/result.txt", as_text(answers))
-    return Outcome({"result_ref": path.as_uri(), "answers": shortened(answers), "prompts": len(prompts)}, path)
+    artifacts = {
+        "result_ref": path.as_uri(),
+        "answers": shortened(answers),
+        "prompts": len(prompts),
+        "model": answerer.name,
+    }
+    return Result(artifacts, output=path)
 
 
-def answered(prompt: str, pieces: Sequence[Mapping[str, Any]], rarity: Mapping[str, float]) -> Answer:
-    """The best sentences for one prompt, in the order of the document. An empty answer means: nothing was found."""
-    asked = vector(prompt)
-    nearest = sorted(pieces, key=lambda piece: (-cosine(asked, piece["vector"]), piece["index"]))
-    wanted = {word: rarity.get(word, rarity[""]) for word in words(prompt)}
-    seen: dict[str, Candidate] = {}
-    for piece in nearest[:CHUNKS_PER_PROMPT_MAX]:
-        for place, sentence in enumerate(sentences(piece["text"])):
-            score = _sentence_score(sentence, asked, wanted)
-            # Chunks overlap, so one sentence may be met twice.
-            if score > 0 and sentence not in seen:
-                seen[sentence] = Candidate(score, piece["index"], piece["page"], place, sentence)
-    ranked = sorted(seen.values(), key=lambda one: (-one.score, one.chunk, one.place))
-    if not ranked:
-        return Answer(prompt, "", 0.0, -1, 0)
-    best = ranked[0]
-    near = [one for one in ranked[:SENTENCES_PER_ANSWER_MAX] if one.score >= best.score * SENTENCE_NEAR_BEST]
-    text = " ".join(one.text for one in sorted(near, key=lambda one: (one.chunk, one.place)))
-    return Answer(prompt, text, round(best.score, 4), best.chunk, best.page)
+def nearest(asked: Vector, pieces: Sequence[Piece]) -> list[tuple[float, Piece]]:
+    scored = ((cosine(asked, piece.vector), piece) for piece in pieces)
+    return nsmallest(CHUNKS_PER_PROMPT_MAX, scored, key=lambda one: (-one[0], one[1].index))
 
 
-def _sentence_score(sentence: str, asked: Sequence[float], wanted: Mapping[str, float]) -> float:
-    """From 0 to 1: mostly the share of the prompt's words, weighed by rarity, that the sentence holds."""
-    held = set(words(sentence))
-    share = math.fsum(weight for word, weight in wanted.items() if word in held) / (math.fsum(wanted.values()) or 1.0)
-    if not share:
-        return 0.0
-    return OVERLAP_WEIGHT * share + (1 - OVERLAP_WEIGHT) * max(0.0, cosine(asked, vector(sentence)))
+def sis_endpoint() -> Endpoint | None:
+    endpoint = read_endpoint(PREFIX)
+    if endpoint and endpoint.model in (EXTRACTIVE, "default"):
+        raise ServiceUnusable(f"{PREFIX}_MODEL={endpoint.model} is the name of a model of the service's own")
+    return endpoint
 
 
-def word_rarity(texts: Sequence[str]) -> dict[str, float]:
-    """Inverse sentence frequency of every word; the empty word stands for those that the document does not hold."""
-    total = 0
-    counts: dict[str, int] = {}
-    for text in texts:
-        for sentence in sentences(text):
-            total += 1
-            for word in set(words(sentence)):
-                counts[word] = counts.get(word, 0) + 1
-    rarity = {word: math.log(1 + total / count) for word, count in counts.items()}
-    # A word the document lacks can be in no answer; a middling weight keeps it from drowning those that can be.
-    rarity[""] = math.log(1 + math.sqrt(total + 1))
-    return rarity
+def answering_endpoint(asked: Any) -> Endpoint | None:
+    """Where the model of this name answers; `None` is the extractive one. Without a name an endpoint goes first."""
+    endpoint = sis_endpoint()
+    if asked in (None, "", "default"):
+        return endpoint
+    if asked == EXTRACTIVE:
+        return None
+    if endpoint and asked == endpoint.model:
+        return endpoint
+    here = ", ".join([EXTRACTIVE, *([endpoint.model] if endpoint else [])])
+    raise NonRetryable("MODEL_UNKNOWN", f"the model {asked!r} is not here; this service has {here}")
 
 
 def _asked(payload: Mapping[str, Any]) -> tuple[list[str], str]:
     prompts = payload.get("prompt_set")
     if not isinstance(prompts, list) or not 0 < len(prompts) <= PROMPTS_MAX:
-        raise StepFailed("PAYLOAD_INVALID", f"'prompt_set' must be a list of 1 to {PROMPTS_MAX} prompts")
+        raise NonRetryable("PAYLOAD_INVALID", f"'prompt_set' must be a list of 1 to {PROMPTS_MAX} prompts")
     if not all(isinstance(one, str) and len(one.strip()) > 0 and len(one) <= PROMPT_CHARACTERS_MAX for one in prompts):
-        raise StepFailed("PAYLOAD_INVALID", f"a prompt must be text of 1 to {PROMPT_CHARACTERS_MAX} characters")
+        raise NonRetryable("PAYLOAD_INVALID", f"a prompt must be text of 1 to {PROMPT_CHARACTERS_MAX} characters")
     form = payload.get("output", "json")
     if form not in ("text", "json"):
-        raise StepFailed("PAYLOAD_INVALID", '\'output\' must be "text" or "json"')
+        raise NonRetryable("PAYLOAD_INVALID", '\'output\' must be "text" or "json"')
     return prompts, form
 
 
-def _pieces(directive: Directive, report: Report) -> list[dict[str, Any]]:
+def _source(directive: Directive, workspace: Workspace, attempt: Attempt) -> tuple[EmbeddingModel, list[Piece]]:
     """Chunks with vectors: the embedding step's, those of a `vectors.json` given as input, or made here from text."""
     vectors_ref = directive.artifact("embedding", "vectors_ref")
     if vectors_ref:
-        return read_vectors(read_bytes(vectors_ref, "vectors file"))
-    if str(directive.input_ref).endswith("vectors.json") and not directive.previous:
-        return read_vectors(read_bytes(directive.input_ref, "input_ref"))
-    size, overlap = chunking({})
-    made: list[dict[str, Any]] = embedded(source_pages(directive, report), size, overlap, report)["chunks"]
+        name, pieces = read_vectors(workspace.read(vectors_ref, "vectors file"))
+    elif not directive.previous and ref_uri(directive.input_ref, "input_ref").endswith("vectors.json"):
+        name, pieces = read_vectors(workspace.read_input())
+    else:
+        model = embedding_model(None)
+        size, overlap = chunking({})
+        made = embedded(source_pages(directive, workspace, attempt), size, overlap, model, attempt)["chunks"]
+        return model, [Piece(one["index"], one["page"], one["text"], one["vector"]) for one in made]
+    return embedding_model(name), pieces
+
+
+def _vectors(prompts: Sequence[str], model: EmbeddingModel, pieces: Sequence[Piece], attempt: Attempt) -> list[Vector]:
+    made = model.embed(prompts, attempt)
+    if len(made[0]) != len(pieces[0].vector):
+        detail = f"the model {model.name} makes {len(made[0])} numbers and the vectors file has {len(pieces[0].vector)}"
+        raise NonRetryable("VECTORS_INVALID", f"{detail} in a vector: embed the text again")
     return made
 
 
-def read_vectors(content: bytes) -> list[dict[str, Any]]:
+def read_vectors(content: bytes) -> tuple[str, list[Piece]]:
+    """The name of the model and the chunks."""
     try:
+        document = json.loads(content)
+        name = document["model"]
         pieces = [
-            {"index": int(one["index"]), "page": int(one["page"]), "text": str(one["text"]), "vector": one["vector"]}
-            for one in json.loads(content)["chunks"]
+            Piece(int(one["index"]), int(one["page"]), str(one["text"]), one["vector"]) for one in document["chunks"]
         ]
-    except (ValueError, KeyError, TypeError) as error:
-        raise StepFailed("VECTORS_INVALID", "the vectors file is not one that the embedding service wrote") from error
-    if not all(_is_vector(piece["vector"]) for piece in pieces):
-        raise StepFailed("VECTORS_INVALID", f"a vector in the vectors file has not {DIMENSIONS} numbers")
-    return pieces
-
-
-def _is_vector(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == DIMENSIONS and all(isinstance(x, int | float) for x in value)
-
-
-def as_text(answers: Sequence[Answer]) -> str:
-    blocks = (f"{one.prompt}\n{one.answer or 'Nothing about this was found in the document.'}\n" for one in answers)
-    return "\n".join(blocks)
-
-
-def shortened(answers: Sequence[Answer]) -> list[dict[str, Any]]:
-    """As many answers as fit into the artifacts, cut short; the whole of them is in the result file."""
-    kept: list[dict[str, Any]] = []
-    size = 0
-    for one in answers:
-        short = {**one._asdict(), "prompt": _cut(one.prompt), "answer": _cut(one.answer)}
-        size += len(json.dumps(short))
-        if size > SHORT_ANSWERS_BYTES_MAX:
-            break
-        kept.append(short)
-    return kept
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= SHORT_CHARACTERS_MAX else text[: SHORT_CHARACTERS_MAX - 1] + "…"
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise NonRetryable("VECTORS_INVALID", "the vectors file is not one that the embedding service wrote") from error
+    if not isinstance(name, str) or not name or not pieces:
+        raise NonRetryable("VECTORS_INVALID", "the vectors file names no model or holds no chunks")
+    dimensions = {len(piece.vector) if is_vector(piece.vector) else 0 for piece in pieces}
+    if len(dimensions) > 1 or 0 in dimensions:
+        raise NonRetryable("VECTORS_INVALID", "the vectors in the vectors file are not all lists of as many numbers")
+    return name, pieces

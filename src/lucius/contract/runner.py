@@ -1,0 +1,113 @@
+"""One run of the kit: open the stage, wait for the service, put each case to it, take everything down again."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lucius.contract.case import Case, CaseFailed, CaseNotRun, Level, Status, Verdict
+from lucius.contract.directives import Directives, Sample
+from lucius.contract.excerpt import excerpt
+from lucius.contract.listener import Listener
+from lucius.contract.orchestrator import Orchestrator
+from lucius.contract.process import ServiceProcess
+from lucius.contract.shapes import Shapes
+from lucius.contract.stage import Stage, environment
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be run, against what."""
+
+    sample: Sample
+    cases: Sequence[Case]
+    command: Sequence[str] = ()
+    host: str = "127.0.0.1"
+    port: int = 0
+    start_seconds: float = 60.0
+    pace: float = 1.0
+
+
+class NeverPulled(Exception):
+    """The service took no directive from the kit in the time it had; the message says what was seen instead."""
+
+
+def run(plan: Plan, on_open: Callable[[dict[str, str]], None], on_verdict: Callable[[Verdict], None]) -> list[Verdict]:
+    """Every verdict, in order. `on_open` is told the environment that the service is to be started with."""
+    folder = Path(tempfile.mkdtemp(prefix="lucius-contract-")).resolve()
+    api_key = secrets.token_urlsafe(24)
+    orchestrator = Orchestrator(plan.sample.service, api_key, Shapes())
+    process: ServiceProcess | None = None
+    try:
+        listener = Listener(plan.host, plan.port, orchestrator)
+        try:
+            state = folder / "state"
+            state.mkdir()
+            environ = environment(listener.url, api_key, plan.sample.service, str(state))
+            process = ServiceProcess(plan.command, environ, folder / "service.log") if plan.command else None
+            directives = Directives(plan.sample, folder, listener.url)
+            stage = Stage(orchestrator, listener, directives, process, plan.start_seconds, plan.pace)
+            on_open(environ)
+            _await_first_pull(stage, plan.start_seconds)
+            return [_tried(stage, case, on_verdict) for case in plan.cases]
+        finally:
+            if process is not None:
+                process.kill()
+            listener.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _await_first_pull(stage: Stage, seconds: float) -> None:
+    if stage.process is not None:
+        stage.process.start()
+    try:
+        stage.wait_for(
+            lambda: stage.orchestrator.pulls_open > 0 or any(not one.faults for one in stage.calls(None, "PULL")),
+            "a pull",
+            f"no pull came in {seconds:g} s",
+            seconds,
+        )
+    except CaseFailed as failure:
+        refused = [f"{one.status} {one.code}: {one.faults[0]}" for one in stage.calls(None, "PULL") if one.faults]
+        said = stage.process.said() if stage.process else []
+        lines = [failure.happened, *(f"A pull was answered {one}" for one in refused[:1])]
+        lines += [f"Its output ends: {said[-1]}"] if said else []
+        raise NeverPulled("\n".join(lines)) from failure
+
+
+def _tried(stage: Stage, case: Case, on_verdict: Callable[[Verdict], None]) -> Verdict:
+    started = time.monotonic()
+    verdict = _verdict(stage, case)
+    verdict.seconds = time.monotonic() - started
+    verdict.notes += stage.notes
+    if verdict.status in (Status.FAIL, Status.ADVICE):
+        verdict.exchange = excerpt(stage.calls(None))
+        verdict.service_said = stage.process.said() if stage.process else []
+    on_verdict(verdict)
+    if verdict.status is not Status.PASS and stage.process is not None:
+        # What a failed case left behind in the service must not fail the next one.
+        stage.process.kill()
+        stage.listener.hang_up()
+    return verdict
+
+
+def _verdict(stage: Stage, case: Case) -> Verdict:
+    if case.needs_command and stage.process is None:
+        reason = "the kit did not start the service: give its COMMAND to have it killed and started again"
+        return Verdict(case, Status.NOT_RUN, 0.0, reason=reason)
+    try:
+        stage.begin_case()
+        case.body(stage)
+        stage.check(not stage.has_died(), "the process to go on", "it ended by itself")
+    except CaseNotRun as reason:
+        return Verdict(case, Status.NOT_RUN, 0.0, reason=str(reason))
+    except CaseFailed as failure:
+        status = Status.FAIL if case.level is Level.MUST else Status.ADVICE
+        return Verdict(case, status, 0.0, expected=failure.expected, happened=failure.happened)
+    return Verdict(case, Status.PASS, 0.0)

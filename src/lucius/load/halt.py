@@ -1,0 +1,30 @@
+"""Why a run stops before its plan is done."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from lucius.load.wire import NoAnswer, Refusal
+
+Reason = Literal["INTERRUPTED", "STALLED", "REFUSED", "UNREACHABLE"]
+
+
+class Halt:
+    """Set once: the first reason stands. Asking for it again only makes the end come sooner."""
+
+    def __init__(self) -> None:
+        self.reason: Reason | None = None
+        self.cause: NoAnswer | Refusal | None = None
+        self.at_once = False
+
+    def interrupt(self) -> None:
+        self.at_once = self.reason is not None
+        self.reason = self.reason or "INTERRUPTED"
+
+    def stall(self) -> None:
+        self.reason = self.reason or "STALLED"
+
+    def fail(self, cause: NoAnswer | Refusal) -> None:
+        if self.reason is None:
+            self.reason = "REFUSED" if isinstance(cause, Refusal) else "UNREACHABLE"
+            self.cause = cause

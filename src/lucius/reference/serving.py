@@ -1,0 +1,83 @@
+"""Runs the reference services: several of them in one event loop, each with a state folder of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from lucius.platform import PlatformService, PlatformSettings, ServiceUnusable
+from lucius.reference import embedding, ocr, sis
+from lucius.reference.models import embedding_endpoint
+from lucius.reference.sis import sis_endpoint
+
+SERVICES: dict[str, PlatformService] = {one.service.name: one.service for one in (ocr, embedding, sis)}
+
+CONCURRENCY = 4
+DRAIN_SECONDS = 6.5
+"""With the kit's time for giving work back, a little less than a server that runs them waits for them."""
+
+
+async def run_services(
+    url: str,
+    api_key: str,
+    state: Path,
+    stop: asyncio.Event,
+    names: Sequence[str] = tuple(SERVICES),
+    concurrency: int = CONCURRENCY,
+    store: str = "sqlite",
+) -> None:
+    """Serve the named services until `stop` is set; work under way is finished first. Raises `ServiceUnusable`."""
+    settings = PlatformSettings(
+        orchestrator_url=url,
+        api_key=api_key,
+        state=str(state),
+        store=store,
+        concurrency=concurrency,
+        drain_seconds=DRAIN_SECONDS,
+    )
+    await serve_together(names, settings, stop)
+
+
+async def serve_together(names: Sequence[str], settings: PlatformSettings, stop: asyncio.Event) -> None:
+    """The named services in this event loop, all by the same settings. Raises `ServiceUnusable`."""
+    services = [service_named(name) for name in dict.fromkeys(names)]
+    if settings.health_port and len(services) > 1:
+        raise ServiceUnusable(
+            "LUCIUS_PLATFORM_HEALTH_PORT is for one service; leave it out, or run each service as a process of its own"
+        )
+    if {"embedding", "sis"} & {service.name for service in services}:
+        embedding_endpoint()
+        sis_endpoint()
+    try:
+        async with asyncio.TaskGroup() as group:
+            for service in services:
+                group.create_task(service.serve(stop, settings))
+    except BaseExceptionGroup as failed:
+        unusable, others = failed.split(ServiceUnusable)
+        if unusable is None or others is not None:
+            raise
+        raise ServiceUnusable("; ".join(str(one) for one in unusable.exceptions)) from failed
+
+
+async def serve_until_signal(names: Sequence[str], settings: PlatformSettings) -> None:
+    """As a process of their own: until SIGTERM or SIGINT, then finish what is in work."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def asked() -> None:
+        if stop.is_set():
+            os._exit(130)  # Asked twice: somebody is in a hurry. The stores are safe at any moment.
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, asked)
+    await serve_together(names, settings, stop)
+
+
+def service_named(name: str) -> PlatformService:
+    if name not in SERVICES:
+        raise ServiceUnusable(f"{name!r} is no reference service; there are {', '.join(SERVICES)}")
+    return SERVICES[name]
