@@ -116,7 +116,11 @@ async def _receive(call: Call, wanted: _Pull, lock_seconds: float) -> list[Any]:
     while True:
         left = max(0.0, min(deadline - loop.time(), WAIT_SLICE_SECONDS))
         taken = await desk.bus.receive(LANE_TOPICS, wanted.service, wanted.max, lock_seconds, left)
-        if taken or loop.time() >= deadline or desk.stopping.is_set() or await call.request.is_disconnected():
+        if wanted.wait_seconds and await call.request.is_disconnected():
+            # Whoever asked has gone meanwhile: what was taken for them need not wait until its lock ends.
+            await desk.bus.abandon([delivery.ref for delivery in taken])
+            return []
+        if taken or loop.time() >= deadline or desk.stopping.is_set():
             return taken
 
 

@@ -2,8 +2,8 @@
 
 A long poll for each job is exact, and is what happens where few are in flight. But the server reads each job twice for
 it. Looking for young jobs in the newest pages of `GET /v1/jobs`, all at once and no more often than the answers allow,
-was cheaper on both sides: of CPU, a job took the server 2.7 ms instead of 3.0 and this program 2.6 instead of 3.6 with
-50 in flight, and 2.1 instead of 2.7 and 2.2 instead of 3.3 with 300 (medians of three runs each, on two busy cores; a
+was cheaper on both sides: of CPU, a job took the server 2.7 ms instead of 2.8 and this program 2.6 instead of 3.5 with
+50 in flight, and 1.8 instead of 2.7 and 2.0 instead of 3.0 with 300 (medians of three runs each, on two busy cores; a
 job that nobody follows took the server about 1.3). Each end is then seen up to a look later than it happened, and
 counts as seen. A job that lasts too long for that, or has fallen behind the newest pages, gets a long poll of its own.
 """

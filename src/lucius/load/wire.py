@@ -7,10 +7,8 @@ at every connection on every request, and with 50 of them a run was four times s
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import ssl
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -130,7 +128,6 @@ class Wires:
         self._verify = httpx.create_ssl_context(trust_env=trust_env) if self.url.startswith("https:") else False
         self._made: list[Wire] = []
         self._free: list[Wire] = []
-        spare_failing_imports()
 
     async def __aenter__(self) -> Self:
         return self
@@ -154,13 +151,6 @@ class Wires:
         wire = Wire(self.url, self._api_key, self.reached, self._verify, self._trust_env)
         self._made.append(wire)
         return wire
-
-
-def spare_failing_imports() -> None:
-    """httpcore imports sniffio on every request. Where it is not installed, the search for it took a fifth of the run's
-    CPU; None in this place is Python's way to say that a module is known not to be there."""
-    if importlib.util.find_spec("sniffio") is None:
-        sys.modules["sniffio"] = None  # type: ignore[assignment]
 
 
 def _retry_seconds(header: str) -> float:
