@@ -104,7 +104,8 @@ async def test_heartbeats_go_out_while_an_async_function_computes(played: Played
     beats = [one.at for one in played.of_kind("HEARTBEAT")]
     assert len(beats) >= 3
     moments = [played.of_kind("ACK")[0].at, *beats, played.of_kind("RESULT")[0].at]
-    assert max(later - sooner for sooner, later in pairwise(moments)) < 1.0
+    # A third of a second apart, and on a busy machine later, but never only when the computing is over.
+    assert max(later - sooner for sooner, later in pairwise(moments)) < 2.0
     assert played.results()[0]["artifacts"] == {"computed": True}
 
 

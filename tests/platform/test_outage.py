@@ -10,12 +10,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tests.crash.client import Client, envelope, submit
 from tests.crash.processes import Process, free_port
 from tests.platform.mortal_audit import Found, audit, until_ended
 from tests.platform.mortal_proxy import FAULTS, Proxy
 from tests.platform.mortal_replicas import Replicas, wait_until
+
+from lucius.platform.callback_client import CallbackClient
+from lucius.platform.orchestrator import Callback, Orchestrator
 
 OUTAGE_SECONDS = 60.0
 WORK_SECONDS = (3.0, 4.0)
@@ -66,6 +70,23 @@ async def test_callbacks_that_meet_faults_on_their_way_are_not_lost(tmp_path: Pa
         _check_once(found, len(job_ids), replicas.journal())
         assert not replicas.tracebacks()
         assert "Traceback" not in server.log, server.log[-3000:]
+
+
+@pytest.mark.parametrize(("failure", "tries"), [(httpx.ConnectError, 1), (httpx.ReadError, 2)])
+async def test_only_a_try_that_may_have_arrived_counts(failure: type[httpx.TransportError], tries: int) -> None:
+    """The first call fails, the second is answered DUPLICATE: whose ACK was applied, ours or another replica's?"""
+    failures = [failure("as a test says")]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if failures:
+            raise failures.pop()
+        return httpx.Response(200, json={"outcome": "DUPLICATE"})
+
+    async with httpx.AsyncClient(base_url="http://127.0.0.1", transport=httpx.MockTransport(answer)) as client:
+        callbacks = CallbackClient(Orchestrator(client, ""), batch_max=1)
+        async with callbacks.running():
+            answered = await callbacks.send(Callback("ACK", {}, "token"), seconds_max=30.0)
+    assert (answered.code, answered.tries) == ("DUPLICATE", tries)
 
 
 def _run_through_outage(folder: Path, services_die: bool) -> str:
