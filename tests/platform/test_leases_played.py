@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -217,3 +218,20 @@ async def test_a_tiny_lease_does_not_flood_the_orchestrator(
     played.send(played.directive(1, lease_seconds=1e-9))
     await serve_until(service_of(lambda directive, workspace: time.sleep(1.0)), settings_for(played), played.results)
     assert 1 <= len(played.of_kind("HEARTBEAT")) <= 6
+
+
+async def test_work_that_ends_well_although_its_job_is_cancelled_has_succeeded(
+    played: PlayedOrchestrator, tmp_path: Path
+) -> None:
+    def work(directive: Directive, workspace: Workspace) -> Result:
+        path = workspace.write("out.txt", "done")
+        time.sleep(2 * LEASE_SECONDS)
+        return Result({"n": 1}, output=path)
+
+    output = tmp_path / "output"
+    played.always["HEARTBEAT"] = CANCEL
+    played.send(played.directive(1, lease_seconds=LEASE_SECONDS, output_ref=output.as_uri()))
+    await serve_until(service_of(work), settings_for(played), played.results)
+    (result,) = played.results()
+    assert (result["status"], result["artifacts"]) == ("SUCCEEDED", {"n": 1})
+    assert not output.exists()

@@ -12,6 +12,7 @@ import pytest
 from lucius.platform import Attempt, Directive, NonRetryable, PlatformService, Result, Workspace, WorkStopped, rehearse
 from lucius.platform import workspace as workspace_module
 from lucius.platform.attempt import StopReason
+from lucius.platform.file_rules import file_rules
 from lucius.platform.refs import path_of, write_atomically
 
 ROOT = "shared"
@@ -301,3 +302,34 @@ def test_a_step_is_rehearsed_without_an_orchestrator(tmp_path: Path) -> None:
     assert rehearse(service, "LATER", tmp_path).result["error"]["code"] == "NOT_TODAY"
     with pytest.raises(ValueError, match="no step NEVER; it has LATER, OCR"):
         rehearse(service, "NEVER", tmp_path)
+
+
+# --- What no ref may name --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["data/api-key", "data/callback-key", "data/lucius.db-wal", "state/ocr/attempts.db"])
+def test_refs_reach_nothing_that_belongs_to_lucius(tmp_path: Path, name: str) -> None:
+    secret = tmp_path / name
+    secret.parent.mkdir(parents=True, exist_ok=True)
+    secret.write_text("lk_secret")
+    link = tmp_path / "innocent.txt"
+    link.symlink_to(secret)
+    rules = file_rules("", str(tmp_path / "state"), str(tmp_path / "data"))
+    for path in (secret, link):
+        workspace = Workspace(directive(tmp_path, input_ref=path.as_uri(), output_ref=path.as_uri()), rules=rules)
+        with pytest.raises(NonRetryable, match="PATH_FORBIDDEN"):
+            workspace.read_input()
+        with pytest.raises(NonRetryable, match="PATH_FORBIDDEN"):
+            workspace.publish(workspace.write("out.txt", "x"))
+    assert secret.read_text() == "lk_secret"
+
+
+def test_refs_keep_to_the_folders_that_are_allowed(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "documents" / "a.txt", tmp_path / "documents-of-others" / "a.txt"
+    for path in (inside, outside):
+        path.parent.mkdir()
+        path.write_text(path.parent.name)
+    rules = file_rules(f"{inside.parent}, {tmp_path / 'workspace'}", str(tmp_path / "state"), str(tmp_path / "data"))
+    assert Workspace(directive(tmp_path, input_ref=inside.as_uri()), rules=rules).read_input() == b"documents"
+    with pytest.raises(NonRetryable, match="none of the folders"):
+        Workspace(directive(tmp_path, input_ref=outside.as_uri()), rules=rules).read_input()

@@ -18,7 +18,6 @@ class Answer:
 
     status: int = 200
     code: str = ""
-    applied: bool = True
     drop: bool = False
     delay_seconds: float = 0.0
     trickle_seconds: float = 0.0

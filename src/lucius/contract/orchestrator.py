@@ -169,7 +169,7 @@ class Orchestrator:
         with self.changed:
             heard = [self._heard_item(item) for item in items]
             calls = [call for call, _ in heard]
-            whole = next((answer for _, answer in heard if answer.status >= 429 or not answer.applied), None)
+            whole = next((answer for _, answer in heard if answer.status >= 429), None)
             if whole is not None:
                 # An overloaded server answers for the call as a whole, and applies nothing of it.
                 return scripted_reply(whole, WANTED, calls)
@@ -200,7 +200,7 @@ class Orchestrator:
         call.faults += self._shapes.faults(kind, call.body)
         if is_refused(call.faults):
             call.attempt = self._meant(call.body, token)
-            return call, Answer(422, "ENVELOPE_INVALID", applied=True)
+            return call, Answer(422, "ENVELOPE_INVALID")
         attempt, faults = self._authentic(call.body, token)
         call.attempt = attempt or self._meant(call.body, token)
         call.faults += faults
@@ -235,8 +235,6 @@ class Orchestrator:
         attempt = call.attempt
         if answer.status != 200 or answer.code or attempt is None:
             reply = scripted_reply(answer, "; ".join(call.faults) or WANTED, [call])
-        elif not answer.applied:
-            reply = Reply(200, {}, drop=True, calls=[call])
         else:
             status, code = decide(call, attempt)
             content: dict[str, Any] = {"outcome": code, "cancel_requested": answer.cancel_requested}
@@ -246,7 +244,7 @@ class Orchestrator:
         reply.drop = answer.drop
         if self.adds_unknown_fields:
             reply.content |= UNKNOWN_FIELDS
-        if attempt is not None and reply.status in DECIDED and answer.applied:
+        if attempt is not None and reply.status in DECIDED:
             attempt.settled = True
         mark(call, reply)
         return reply

@@ -12,6 +12,7 @@ from typing import Any
 
 from lucius.platform.directive import Directive
 from lucius.platform.errors import NonRetryable, RateLimited, WorkStopped, failure_result
+from lucius.platform.file_rules import FileRules
 from lucius.platform.workspace import Workspace
 
 ARTIFACTS_BYTES_MAX = 64 * 1024
@@ -38,8 +39,9 @@ class Result:
 class Attempt:
     """Handed to a step function as its third argument, if it takes one. Every method may be called from any thread."""
 
-    def __init__(self, directive: Directive) -> None:
+    def __init__(self, directive: Directive, rules: FileRules | None = None) -> None:
         self.directive = directive
+        self._rules = rules
         self.progress = 0.0
         self.note = ""
         self.stopped: StopReason | None = None
@@ -74,7 +76,7 @@ class Attempt:
         callback()
 
     def workspace(self) -> Workspace:
-        return Workspace(self.directive, self.check)
+        return Workspace(self.directive, self.check, self._rules)
 
 
 def success_result(attempt: Attempt, workspace: Workspace, returned: Any) -> dict[str, Any]:
@@ -95,6 +97,8 @@ def success_result(attempt: Attempt, workspace: Workspace, returned: Any) -> dic
         detail = f"the artifacts have {size} bytes; at most {ARTIFACTS_BYTES_MAX} fit: write a file and return its ref"
         raise NonRetryable("ARTIFACTS_TOO_LARGE", detail)
     result: dict[str, Any] = {"status": "SUCCEEDED", "artifacts": artifacts}
+    if attempt.stopped is StopReason.CANCELLED:
+        return result  # The step has succeeded all the same; only, nobody waits for the job's output any more.
     # The last look before the world outside the workspace changes: a stale attempt must not publish.
     attempt.check()
     if made.output is not None and attempt.directive.last_step and workspace.publish(made.output):

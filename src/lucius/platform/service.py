@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from lucius.platform.callback_client import CallbackClient
 from lucius.platform.consumer import Consumer
 from lucius.platform.errors import ServiceUnusable
+from lucius.platform.file_rules import file_rules
 from lucius.platform.health import BEAT_SECONDS, Health, HealthServer
 from lucius.platform.idempotency_store import IdempotencyStore, MemoryStore
 from lucius.platform.metrics import Metrics
@@ -126,6 +127,7 @@ class PlatformService:
                 traces,
                 concurrency=settings.concurrency,
                 work_seconds_max=settings.work_seconds_max,
+                rules=file_rules(settings.file_roots, settings.state, settings.data),
             )
             log.info("%s serves %s from %s", self.name, ", ".join(sorted(self.steps)), settings.orchestrator_url)
             for one in owed:

@@ -41,6 +41,10 @@ class PlatformSettings:
     """How long work under way may go on after SIGTERM before it is given back."""
     work_seconds_max: float = field(default=21_600.0, metadata={"min": 1, "max": 604_800})
     """How long one attempt may take before it is reported as failed."""
+    file_roots: str = ""
+    """Folders, comma-separated, that `file://` refs must lie in; empty is anywhere but what belongs to LUCIUS."""
+    data: str = field(default=".lucius", metadata={"name": "LUCIUS_DATA"})
+    """The data folder of a server on this machine: its key is found there, and no ref may reach its secrets."""
     otlp_endpoint: str = field(default="", metadata={"name": "LUCIUS_OTLP_ENDPOINT"})
     """Where spans are sent (OTLP over HTTP); needs the extra `otel`. Empty: nowhere."""
     rehearsing: bool = field(default=False, metadata={"name": "LUCIUS_CONTRACT_TEST"})
@@ -72,7 +76,7 @@ def read_settings(environment: Mapping[str, str] | None = None, **overrides: Any
             found[one.name] = _parsed(one.name, text, type(one.default))
     settings = PlatformSettings(**{**found, **overrides})
     if not settings.api_key and is_loopback(settings.orchestrator_url):
-        return replace(settings, api_key=_key_of_this_machine(environment))
+        return replace(settings, api_key=_key_of_this_machine(settings))
     return settings
 
 
@@ -82,7 +86,7 @@ def key_now(settings: PlatformSettings, environment: Mapping[str, str] | None = 
     is_given = bool(environment.get(name_of("api_key"), "").strip())
     if is_given or not is_loopback(settings.orchestrator_url):
         return settings.api_key
-    found = _key_of_this_machine(environment)
+    found = _key_of_this_machine(settings)
     return found if found and _KEY.fullmatch(found) else settings.api_key
 
 
@@ -94,10 +98,10 @@ def is_loopback(url: str) -> bool:
         return host == "localhost"
 
 
-def _key_of_this_machine(environment: Mapping[str, str]) -> str:
+def _key_of_this_machine(settings: PlatformSettings) -> str:
     """The key that `lucius up` left in its data folder, or none. It is shown to servers on this machine only."""
     try:
-        path = Path(environment.get("LUCIUS_DATA") or ".lucius") / KEY_FILE
+        path = Path(settings.data) / KEY_FILE
         return path.read_text("utf-8")[:KEY_CHARACTERS_MAX].strip()
     except (OSError, UnicodeDecodeError):
         return ""

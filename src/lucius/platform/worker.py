@@ -17,6 +17,7 @@ from lucius.platform.callback_client import CallbackClient
 from lucius.platform.consumer import Room
 from lucius.platform.directive import AttemptKey, Directive, DirectiveInvalid
 from lucius.platform.errors import NonRetryable, Retryable, failure_result
+from lucius.platform.file_rules import FileRules
 from lucius.platform.health import Health
 from lucius.platform.idempotency_store import IdempotencyStore, Owed, Seen, StoreFailed
 from lucius.platform.metrics import Metrics
@@ -25,7 +26,9 @@ from lucius.platform.sources import Delivery
 from lucius.platform.steps import Outcome, Step, StepRunner
 from lucius.platform.traces import Traces
 
-ACK_SECONDS_MAX = 30.0
+ACK_SECONDS_MAX = 900.0
+"""Long: an ACK may have been applied without our hearing of it, and then nobody else can have the attempt. If it was
+not, the orchestrator's own clock makes the attempt stale, and says so when it is back."""
 PROGRESS_LOOK_SECONDS = 0.5
 PROGRESS_STEP = 0.1
 OWED_MAX = 1_000
@@ -49,6 +52,7 @@ class Worker:
         *,
         concurrency: int,
         work_seconds_max: float,
+        rules: FileRules,
     ) -> None:
         self._steps = steps
         self._runner = runner
@@ -58,6 +62,7 @@ class Worker:
         self._metrics = metrics
         self._traces = traces
         self._work_seconds_max = work_seconds_max
+        self._rules = rules
         self.slots = Room(concurrency)
         self.owed = Room(OWED_MAX)
         self._attempts: dict[AttemptKey, Attempt] = {}
@@ -130,7 +135,7 @@ class Worker:
 
     async def _attempt(self, delivery: Delivery, directive: Directive) -> asyncio.Future[Outcome] | None:
         """One attempt from its ACK to its recorded RESULT; the work's future, which may outlive it."""
-        attempt = self._attempts[directive.key] = Attempt(directive)
+        attempt = self._attempts[directive.key] = Attempt(directive, self._rules)
         step = self._steps.get(directive.step_type)
         work: asyncio.Future[Outcome] | None = None
         acking: asyncio.Future[bool] | None = None

@@ -14,6 +14,7 @@ from typing import Any
 
 from lucius.platform.directive import Directive
 from lucius.platform.errors import NonRetryable
+from lucius.platform.file_rules import FileRules
 from lucius.platform.refs import absolute, is_file_ref, path_of, read_file, real_path, ref_uri, write_atomically
 
 READ_BYTES_MAX = 64 * 1024 * 1024
@@ -22,10 +23,13 @@ LEVELS_BELOW_ROOT = 4
 
 
 class Workspace:
-    def __init__(self, directive: Directive, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, directive: Directive, check: Callable[[], None] = lambda: None, rules: FileRules | None = None
+    ) -> None:
         """`check` raises if the attempt is no longer current: then nothing is written any more."""
         self._directive = directive
         self._check = check
+        self._rules = rules or FileRules()
         ref = directive.workspace_ref
         self.folder = path_of(ref, "workspace_ref") if "://" in ref else absolute(ref, "workspace_ref")
 
@@ -79,6 +83,7 @@ class Workspace:
 
     def _keep_to_tenant(self, path: Path, what: str) -> None:
         """A client names refs freely; none may lead into what other tenants' jobs have left behind."""
+        self._rules.check(path, what)
         parents = real_path(self.folder, "workspace_ref").parents
         if len(parents) < LEVELS_BELOW_ROOT:
             return

@@ -34,6 +34,7 @@ async def run_services(
         orchestrator_url=url,
         api_key=api_key,
         state=str(state),
+        data=str(state.parent),
         store=store,
         concurrency=concurrency,
         drain_seconds=DRAIN_SECONDS,

@@ -15,6 +15,8 @@ IDLE_PULLS_MAX = 4
 REFUSED_SECONDS = 1.0
 COME_BACK_SECONDS = 30.0
 RESENT_SECONDS = 5.0
+UNANSWERED = Answer(503, "UNAVAILABLE", delay_seconds=20.0)
+"""The service is killed long before this is said."""
 
 
 @case(
@@ -100,8 +102,7 @@ def crash_in_work(stage: Stage) -> None:
     needs_command=True,
 )
 def crash_before_ack(stage: Stage) -> None:
-    unavailable = always(Answer(503, "UNAVAILABLE"))
-    attempt = stage.deliver(scripts={"ACK": unavailable, "RESULT": unavailable})
+    attempt = stage.deliver(scripts={"ACK": always(UNANSWERED), "RESULT": always(UNANSWERED)})
     expect_ack(stage, attempt)
     stage.kill()
     attempt.scripts.clear()
@@ -121,7 +122,7 @@ def crash_before_ack(stage: Stage) -> None:
     needs_command=True,
 )
 def crash_before_answer(stage: Stage) -> None:
-    attempt = stage.deliver(scripts={"RESULT": always(Answer(503, "UNAVAILABLE"))})
+    attempt = stage.deliver(scripts={"RESULT": always(UNANSWERED)})
     stage.expect(attempt, "RESULT")
     stage.kill()
     attempt.scripts.clear()
