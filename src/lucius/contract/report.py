@@ -61,7 +61,8 @@ def summary(verdicts: Sequence[Verdict], seconds: float) -> str:
     parts = [f"{found['PASS']} passed", f"{found['FAIL']} failed"]
     parts += [f"{found['ADVICE']} with advice"] if found["ADVICE"] else []
     parts += [f"{found['NOT RUN']} not run"] if found["NOT RUN"] else []
-    return f"{len(verdicts)} cases in {seconds:.0f} s: {', '.join(parts)}"
+    count = "1 case" if len(verdicts) == 1 else f"{len(verdicts)} cases"
+    return f"{count} in {seconds:.0f} s: {', '.join(parts)}"
 
 
 def as_json(service: str, verdicts: Sequence[Verdict], passed: bool) -> dict[str, Any]:

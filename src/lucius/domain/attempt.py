@@ -43,6 +43,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """While this lies ahead, one process is publishing the directive; afterwards any may."""
     sent_at: Instant | None = None
     acked_at: Instant | None = None
+    acked_by: str | None = None
+    """The instance that has it: to any other that says its name, the attempt is stale."""
     ended_at: Instant | None = None
     verdict: Verdict | None = None
     error: Failure | None = None

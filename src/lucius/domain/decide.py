@@ -143,6 +143,9 @@ def _hear(draft: Draft, fact: Callback, name: str) -> int | None:
     attempt = step.attempt
     if attempt is None or attempt.attempt_no != fact.attempt_no or attempt.lease_id != fact.lease_id:
         outcome = Outcome.STALE_ATTEMPT
+    elif isinstance(fact, Acked) and attempt.acked_by and fact.acked_by and fact.acked_by != attempt.acked_by:
+        # Delivered to two instances of a service; the other one was first.
+        outcome = Outcome.STALE_ATTEMPT
     elif _was_applied(fact, attempt.acked_at, attempt.verdict):
         outcome = Outcome.DUPLICATE
     elif step.is_terminal or draft.is_terminal:
@@ -170,13 +173,13 @@ def _was_applied(fact: Callback, acked_at: Instant | None, verdict: Verdict | No
     return isinstance(fact, Resulted) and verdict is fact.verdict
 
 
-def _pick_up(draft: Draft, index: int) -> None:
+def _pick_up(draft: Draft, index: int, acked_by: str | None = None) -> None:
     """A service has the directive: its lease starts, whatever LUCIUS believed before."""
     step = draft.steps[index]
     assert step.attempt is not None
     policy = step.spec.policy
     attempt = draft.close_dispatch(step.attempt, DispatchStatus.SENT)
-    attempt = replace(attempt, acked_at=draft.now, ended_at=None, error=None)
+    attempt = replace(attempt, acked_at=draft.now, acked_by=acked_by, ended_at=None, error=None)
     ends_by = after(draft.now, policy.max_step_seconds) if step.ends_by is None else step.ends_by
     draft.move_step(
         index,
@@ -196,7 +199,7 @@ def _on_acked(draft: Draft, fact: Acked) -> None:
     index = _hear(draft, fact, "ACK")
     if index is None:
         return
-    _pick_up(draft, index)
+    _pick_up(draft, index, fact.acked_by)
     draft.record("ACK", index, outcome=Outcome.APPLIED)
 
 

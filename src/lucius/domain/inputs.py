@@ -49,6 +49,8 @@ class Acked(Struct, frozen=True):
     step_id: str
     attempt_no: int
     lease_id: str
+    acked_by: str | None = None
+    """Which instance of the service it was, if it says so."""
 
 
 class HeartbeatSeen(Struct, frozen=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import uuid
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
@@ -63,6 +64,8 @@ class Worker:
         self._traces = traces
         self._work_seconds_max = work_seconds_max
         self._rules = rules
+        self._instance = uuid.uuid4().hex
+        """Tells the orchestrator's answer to us from that to another replica."""
         self.slots = Room(concurrency)
         self.owed = Room(OWED_MAX)
         self._attempts: dict[AttemptKey, Attempt] = {}
@@ -114,7 +117,7 @@ class Worker:
                 work = await self._attempt(delivery, directive)
             elif seen is Seen.SETTLED:
                 # Delivered again although all is said: an ACK tells the orchestrator to take it off the bus.
-                await self._send("ACK", directive, {}, ACK_SECONDS_MAX)
+                await self._send("ACK", directive, {"acked_by": self._instance}, ACK_SECONDS_MAX)
                 await delivery.complete()
         except StoreFailed as error:
             self._health.store_failed(str(error))
@@ -166,7 +169,7 @@ class Worker:
     async def _ack(self, delivery: Delivery, attempt: Attempt, traceparent: str | None) -> bool:
         """Whether the attempt is ours to work on."""
         directive = attempt.directive
-        answer = await self._send("ACK", directive, {}, ACK_SECONDS_MAX, traceparent)
+        answer = await self._send("ACK", directive, {"acked_by": self._instance}, ACK_SECONDS_MAX, traceparent)
         self._heed(attempt, answer)
         if answer.code == "DUPLICATE" and answer.tries == 1:
             # Somebody else has acknowledged this very attempt: another replica, which has another store, works on it.

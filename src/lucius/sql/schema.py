@@ -83,6 +83,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         ),
         ("CREATE INDEX messages_ready ON messages (subscription_id, visible_at, message_seq) WHERE state = 'QUEUED'",),
     ),
+    Migration(2, "who acknowledged an attempt", ("ALTER TABLE attempts ADD COLUMN acked_by TEXT",)),
 )
 
 VERSION = MIGRATIONS[-1].version

@@ -88,7 +88,7 @@ def published(job: Job) -> Published:
 
 
 def ack(job: Job) -> Acked:
-    return Acked(*_current(job))
+    return Acked(*_current(job), acked_by="instance-1")
 
 
 def heartbeat(job: Job, progress: float | None = None, note: str | None = None) -> HeartbeatSeen:

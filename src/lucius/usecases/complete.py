@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 from lucius.domain.attempt import NULL, Failure, Verdict
 from lucius.domain.callbacks import CallbackIds, TokenSigner
@@ -22,6 +22,7 @@ from lucius.ports.observer import Observer
 CODE_CHARS_MAX = 128
 MESSAGE_CHARS_MAX = 4_096
 NOTE_CHARS_MAX = 1_024
+ACKED_BY_CHARS_MAX = 128
 DEPTH_MAX = 32
 """Levels of artifacts."""
 RATE_LIMITED_SECONDS = 30.0
@@ -48,6 +49,7 @@ class CallbackBody(Struct, frozen=True, kw_only=True):
 
 class AckBody(CallbackBody, frozen=True, kw_only=True, tag_field="type", tag="ACK"):
     status: Literal["ACKED"] | None = None
+    acked_by: Annotated[str, Meta(min_length=1, max_length=ACKED_BY_CHARS_MAX)] | None = None
     callback_token: str | None = None
 
 
@@ -116,7 +118,7 @@ class Completion:
 
     def _fact(self, body: AnyBody) -> Callback:
         if isinstance(body, AckBody):
-            return Acked(body.stepId, body.attempt_no, body.lease_id)
+            return Acked(body.stepId, body.attempt_no, body.lease_id, body.acked_by)
         if isinstance(body, HeartbeatBody):
             return HeartbeatSeen(body.stepId, body.attempt_no, body.lease_id, *_read_progress(body))
         self._check_artifacts(body)

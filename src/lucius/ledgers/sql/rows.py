@@ -170,6 +170,7 @@ def attempt_rows(change: Change) -> list[tuple[Any, ...]]:
                 attempt.verdict,
                 error.code if error else None,
                 error.message if error else None,
+                attempt.acked_by,
             )
         )
     return rows
@@ -278,6 +279,7 @@ def read_attempt(row: Sequence[Any]) -> Attempt:
         ended_at=row[15],
         verdict=Verdict(row[16]) if row[16] else None,
         error=_failure(row[17], row[18]),
+        acked_by=row[19],
     )
 
 

@@ -19,7 +19,9 @@ STEP_STATE = (
 )
 ATTEMPT_KEY = "job_id, step_index, attempt_no"
 ATTEMPT_SPEC = "step_id, lease_id, tenant_id, resolved_mode, lane, routing_key_used, created_at"
-ATTEMPT_STATE = "status, outbox_status, claimed_until, sent_at, acked_at, ended_at, verdict, error_code, error_message"
+ATTEMPT_STATE = (
+    "status, outbox_status, claimed_until, sent_at, acked_at, ended_at, verdict, error_code, error_message, acked_by"
+)
 EVENT = "job_id, seq, created_at, event_type, step_id, attempt_no, payload"
 WEBHOOK = "job_id, url, tenant_id, attempts, next_at, last_error"
 
