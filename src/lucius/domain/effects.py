@@ -49,6 +49,7 @@ class Outcome(StrEnum):
     DUPLICATE = "DUPLICATE"
     LATE = "LATE"
     IGNORED = "IGNORED"
+    RECEIVED = "RECEIVED"  # durable, and decided later: the audit trail says what came of it
     STALE_ATTEMPT = "STALE_ATTEMPT"
     JOB_TERMINAL = "JOB_TERMINAL"
     STEP_NOT_FOUND = "STEP_NOT_FOUND"

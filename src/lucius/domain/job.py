@@ -15,6 +15,9 @@ RULES_VERSION = 1
 """Grows when `decide` changes in a way that jobs in flight would notice; a job keeps the one it was accepted under."""
 
 
+OUTBOX, TEMPORAL = "outbox", "temporal"
+
+
 class JobStatus(StrEnum):
     QUEUED = "QUEUED"
     DISPATCHING = "DISPATCHING"
@@ -120,6 +123,8 @@ class Job(Struct, frozen=True, kw_only=True):
     event_seq: int = 0
     revision: int = 0
     """Grows with every commit; what optimistic writers compare."""
+    engine: str = OUTBOX
+    """Which engine drives it, from its acceptance to its end."""
 
     @property
     def job_id(self) -> str:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from lucius.domain.attempt import Attempt, DispatchStatus
 from lucius.domain.effects import Event
-from lucius.domain.job import Job, JobStatus
+from lucius.domain.job import OUTBOX, Job, JobStatus
 from lucius.domain.step import StepStatus
 from lucius.domain.time import Instant
 from lucius.ports.bus import Bus
@@ -93,11 +93,13 @@ class MemoryLedger:
                 self._slots[scope] = self._slots.get(scope, 0) + delta
 
     async def due(self, now: Instant, limit: int) -> list[str]:
-        waiting = [(job.wake_at, job.job_id) for job in self._jobs.values() if job.wake_at is not None]
+        own = [job for job in self._jobs.values() if job.engine == OUTBOX]
+        waiting = [(job.wake_at, job.job_id) for job in own if job.wake_at is not None]
         return [job_id for wake_at, job_id in sorted(waiting) if wake_at <= now][:limit]
 
     async def undispatched(self, now: Instant, limit: int, ignore_claims: bool = False) -> list[str]:
-        rows = [row for row in self._unsent() if ignore_claims or row.attempt.claimed_until <= now]
+        own = [row for row in self._unsent() if self._jobs[row.job_id].engine == OUTBOX]
+        rows = [row for row in own if ignore_claims or row.attempt.claimed_until <= now]
         return [row.job_id for row in rows[:limit]]
 
     async def outbox(self, limit: int) -> list[OutboxRow]:
@@ -162,7 +164,7 @@ class MemoryLedger:
                 continue
             for scope in job.slots:
                 counted[scope] = counted.get(scope, 0) + 1
-            if job.wake_at is None or _is_orphaned(job):
+            if job.engine == OUTBOX and (job.wake_at is None or _is_orphaned(job)):
                 self._jobs[job.job_id] = replace(job, wake_at=now, revision=job.revision + 1)
                 woken += 1
         wrong = [s for s in self._slots | counted if self._slots.get(s, 0) != counted.get(s, 0)]
@@ -203,5 +205,6 @@ def _matches(job: Job, wanted: JobFilter) -> bool:
         and (wanted.request_type is None or spec.request_type == wanted.request_type)
         and (wanted.created_from is None or spec.created_at >= wanted.created_from)
         and (wanted.created_to is None or spec.created_at < wanted.created_to)
+        and (wanted.open_on is None or (job.engine == wanted.open_on and not job.is_terminal))
         and (not wanted.dead_letter or (job.dead_letter and job.status is JobStatus.FAILED_FINAL))
     )

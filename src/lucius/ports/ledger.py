@@ -99,6 +99,8 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     created_from: Instant | None = None
     created_to: Instant | None = None
     dead_letter: bool = False
+    open_on: str | None = None
+    """Only jobs that have not ended and are driven by this engine."""
 
 
 class OutboxRow(Struct, frozen=True, kw_only=True):
@@ -135,11 +137,11 @@ class Ledger(AbstractAsyncContextManager["Ledger"], Protocol):
         ...
 
     async def due(self, now: Instant, limit: int) -> list[str]:
-        """Jobs whose `wake_at` has come, the longest overdue first."""
+        """Jobs of the outbox engine whose `wake_at` has come, the longest overdue first."""
         ...
 
     async def undispatched(self, now: Instant, limit: int, ignore_claims: bool = False) -> list[str]:
-        """Jobs whose current attempt is unsent and claimed by nobody at `now`."""
+        """Jobs of the outbox engine whose current attempt is unsent and claimed by nobody at `now`."""
         ...
 
     async def outbox(self, limit: int) -> list[OutboxRow]:
@@ -176,7 +178,7 @@ class Ledger(AbstractAsyncContextManager["Ledger"], Protocol):
 
     async def repair(self, now: Instant) -> Repairs:
         """Mend what a crash between two writes can leave behind: counts that differ from the jobs, jobs that
-        wait without a timer or an unsent row, unsent rows that belong to no open job."""
+        wait without a timer or an unsent row (the outbox engine's), unsent rows that belong to no open job."""
         ...
 
     async def prune(self, ended_before: Instant, limit: int) -> int:

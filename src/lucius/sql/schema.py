@@ -84,6 +84,17 @@ MIGRATIONS: tuple[Migration, ...] = (
         ("CREATE INDEX messages_ready ON messages (subscription_id, visible_at, message_seq) WHERE state = 'QUEUED'",),
     ),
     Migration(2, "who acknowledged an attempt", ("ALTER TABLE attempts ADD COLUMN acked_by TEXT",)),
+    Migration(
+        3,
+        "which engine drives a job",
+        (
+            "ALTER TABLE jobs ADD COLUMN engine TEXT NOT NULL DEFAULT 'outbox'",
+            "DROP INDEX jobs_due",
+            "CREATE INDEX jobs_due ON jobs (wake_at) WHERE wake_at IS NOT NULL AND engine = 'outbox'",
+            """CREATE INDEX jobs_elsewhere ON jobs (engine, job_id)
+                WHERE engine <> 'outbox' AND completed_at IS NULL""",
+        ),
+    ),
 )
 
 VERSION = MIGRATIONS[-1].version

@@ -78,7 +78,7 @@ class EngineStand:
         self.clock = clock
         self._make = make
         self._kill = kill
-        self._answers_at_once = answers_at_once
+        self.answers_at_once = answers_at_once
         self._counts_are_exact = counts_are_exact
         self._engines: list[Engine] = []
 
@@ -195,7 +195,7 @@ class EngineStand:
     # --- Looking -----------------------------------------------------------------------------------------------------
 
     def expect(self, told: Told, outcome: Outcome) -> None:
-        assert told.outcome is outcome or not self._answers_at_once, told
+        assert told.outcome is outcome or not self.answers_at_once, told
 
     async def job(self, job_id: str) -> Job:
         return (await self.ledger.load([job_id]))[job_id]

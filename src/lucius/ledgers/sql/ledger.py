@@ -211,6 +211,8 @@ def _list_script(filter_: JobFilter, limit: int, before_id: str | None) -> Scrip
         add("created_at < {}", filter_.created_to)
     if filter_.dead_letter:
         conditions.append("dead_letter = 1 AND status = 'FAILED_FINAL' AND status <> 'SUCCEEDED'")
+    if filter_.open_on is not None:
+        add("engine = {} AND engine <> 'outbox' AND completed_at IS NULL", filter_.open_on)
     if before_id is not None:
         add("job_id < {}", before_id)
     found = yield Fetch(statements.list_jobs(conditions), args)

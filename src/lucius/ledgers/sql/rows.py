@@ -83,6 +83,7 @@ def _job_state(job: Job) -> tuple[Any, ...]:
         job.wake_at,
         job.event_seq,
         job.revision + 1,
+        job.engine,
     )
 
 
@@ -234,6 +235,7 @@ def read_job(row: Sequence[Any], steps: tuple[Step, ...]) -> Job:
         wake_at=row[34],
         event_seq=row[35],
         revision=row[36],
+        engine=row[37],
     )
 
 

@@ -10,7 +10,7 @@ JOB_SPEC = (
 )
 JOB_STATE = (
     "status, current_step_id, current_step_index, attempts_total, updated_at, completed_at, error_code, error_message,"
-    " dead_letter, wake_at, event_seq, revision"
+    " dead_letter, wake_at, event_seq, revision, engine"
 )
 STEP_SPEC = "job_id, step_index, step_id, step_type, service, payload, policy, workspace_ref, created_at"
 STEP_STATE = (
@@ -81,9 +81,14 @@ LOAD_CURRENT_ATTEMPTS = (
     " ON a.job_id = s.job_id AND a.step_index = s.step_index AND a.attempt_no = s.attempt_no"
     " WHERE s.job_id = ANY($1::text[])"
 )
-DUE = "SELECT job_id FROM jobs WHERE wake_at IS NOT NULL AND wake_at <= $1 ORDER BY wake_at LIMIT $2"
+# Jobs of another engine have their timers and their unsent attempts there.
+DUE = (
+    "SELECT job_id FROM jobs WHERE wake_at IS NOT NULL AND engine = 'outbox' AND wake_at <= $1"
+    " ORDER BY wake_at LIMIT $2"
+)
 UNDISPATCHED = (
-    "SELECT job_id FROM attempts WHERE outbox_status = 'PENDING' AND claimed_until <= $1"
+    "SELECT job_id FROM attempts WHERE outbox_status = 'PENDING' AND claimed_until <= $1 AND EXISTS ("
+    "SELECT 1 FROM jobs j WHERE j.job_id = attempts.job_id AND j.engine = 'outbox')"
     " ORDER BY claimed_until LIMIT $2"
 )
 OUTBOX = (
@@ -120,7 +125,7 @@ ALL_SLOTS = "SELECT scope, jobs FROM inflight ORDER BY scope FOR UPDATE"
 SET_SLOTS = "INSERT INTO inflight (scope, jobs) VALUES ($1, $2) ON CONFLICT (scope) DO UPDATE SET jobs = excluded.jobs"
 WAKE_SLEEPERS = (
     "UPDATE jobs SET wake_at = $1, revision = revision + 1"
-    f" WHERE {_IS_OPEN} AND (wake_at IS NULL OR EXISTS ("
+    f" WHERE {_IS_OPEN} AND engine = 'outbox' AND (wake_at IS NULL OR EXISTS ("
     "SELECT 1 FROM steps s WHERE s.job_id = jobs.job_id AND s.step_index = jobs.current_step_index"
     " AND s.status = 'DISPATCHING' AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.job_id = s.job_id"
     " AND a.step_index = s.step_index AND a.attempt_no = s.attempt_no AND a.outbox_status = 'PENDING')))"

@@ -1,0 +1,223 @@
+"""The workflow's hands: they write its projections into the ledger and hand its directives to the bus.
+
+Every write compares revisions, so a late or repeated one changes nothing: the ledger never goes backwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+from msgspec.structs import replace
+from temporalio import activity
+
+from lucius.domain.attempt import DispatchStatus
+from lucius.domain.decide import decide
+from lucius.domain.directive import message_id
+from lucius.domain.effects import Event
+from lucius.domain.inputs import Published
+from lucius.domain.job import Job
+from lucius.domain.step import Step, StepStatus
+from lucius.engines.temporal.messages import JobStart, Projection, Recorded
+from lucius.ports.bus import Bus, BusUnavailable, DeliveryRef, Message
+from lucius.ports.clock import Clock
+from lucius.ports.ledger import Change, Claim, Committed, Conflict, Ledger, Webhook
+from lucius.ports.observer import Observer
+
+TRIES_MAX = 10
+"""How often a write is tried that met a conflict although the ledger is where it was thought to be."""
+
+
+class _NothingFresh:
+    """A publish that succeeded starts nothing new."""
+
+    claim_seconds = 0.0
+    publishes_inside = False
+
+    def lease_id(self) -> str:
+        raise AssertionError("being published makes no attempt")
+
+    def jitter(self) -> float:
+        return 0.0
+
+
+NOTHING_FRESH = _NothingFresh()
+
+
+class Hands:
+    def __init__(
+        self,
+        ledger: Ledger,
+        bus: Bus,
+        clock: Clock,
+        observer: Observer,
+        compose: Callable[[Job, int], Message],
+        changed: Callable[[Job], None] = lambda job: None,
+        publish_timeout_seconds: float = 10.0,
+    ) -> None:
+        self._ledger = ledger
+        self._bus = bus
+        self._clock = clock
+        self._observer = observer
+        self._compose = compose
+        self._changed = changed
+        self._timeout = publish_timeout_seconds
+        self._enlists = ledger.enlists(bus)
+
+    @property
+    def all(self) -> Sequence[Callable[..., Any]]:
+        return [self.record_attempt_lease, self.project, self.publish_to_bus, self.look_at_queue, self.restore]
+
+    @activity.defn
+    async def record_attempt_lease(self, projection: Projection) -> Recorded:
+        """A new attempt and its lease. Where the bus lives in the ledger's database, its directive goes along."""
+        return await self._project(projection)
+
+    @activity.defn
+    async def project(self, projection: Projection) -> Recorded:
+        return await self._project(projection)
+
+    @activity.defn
+    async def publish_to_bus(self, job: Job) -> Recorded:
+        """Hand over the current attempt's directive, once, and record that the bus has it."""
+        message = self._compose(job, job.current_index)
+        refused = self._bus.refusal(message)
+        if refused is not None:
+            return Recorded(refused=refused.reason)
+        began = self._clock.now()
+        if not self._enlists:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    refused = (await self._bus.publish([message]))[0]
+            except (BusUnavailable, TimeoutError):
+                return Recorded(is_deferred=True)
+            if refused is not None:
+                return Recorded(refused=refused.reason)
+        at = self._clock.now()
+        self._observer.dispatched(1, max(0, at - began) / 1000)
+        after, events = _published(job, at)
+        messages = (message,) if self._enlists else ()
+        return await self._commit(Change(before=job, after=after, events=events, messages=messages), at)
+
+    @activity.defn
+    async def look_at_queue(self, job: Job) -> bool:
+        """Whether the current directive provably waits on the bus; nobody can have it from a bus that is away."""
+        step = job.current_step
+        ref = _delivery_ref(job, job.current_index, step.attempt_no)
+        try:
+            async with asyncio.timeout(self._timeout):
+                return bool(await self._bus.still_queued([ref]))
+        except (BusUnavailable, TimeoutError):
+            return True
+
+    @activity.defn
+    async def restore(self, start: JobStart) -> bool:
+        """Write a job that the ledger has lost; True if it had."""
+        job = start.job
+        if await self._ledger.load([job.job_id]):
+            return False
+        seq = job.event_seq + 1
+        event = Event(seq, self._clock.now(), "RESTORED", None, None, {"job_status": job.status})
+        after = replace(job, event_seq=seq)
+        claim = Claim(start.claim_key, job.spec.idempotency_hash) if start.claim_key else None
+        outcome = (await self._ledger.commit([Change(before=None, after=after, events=(event,), claim=claim)]))[0]
+        return isinstance(outcome, Committed)
+
+    async def _project(self, projection: Projection) -> Recorded:
+        before = projection.before
+        after, events = _sharing(before, projection.after), projection.events
+        messages: tuple[Message, ...] = ()
+        published_at, refusal = None, None
+        if self._enlists and is_unsent(after):
+            message = self._compose(after, after.current_index)
+            refused = self._bus.refusal(message)
+            if refused is None:
+                published_at = self._clock.now()
+                after, more = _published(after, published_at)
+                events, messages = (*events, *more), (message,)
+            else:
+                refusal = refused.reason
+        job = projection.after
+        url = projection.webhook_url
+        settled = tuple(dict.fromkeys(_delivery_ref(job, *pair) for pair in projection.settled))
+        change = Change(
+            before=before,
+            after=after,
+            events=events,
+            messages=messages,
+            settled=settled if self._enlists else (),
+            webhook=None
+            if url is None
+            else Webhook(job_id=job.job_id, url=url, tenant_id=job.spec.tenant_id, next_at=self._clock.now()),
+        )
+        recorded = await self._commit(change, published_at)
+        if settled and not self._enlists:
+            await self._settle(settled)
+        return recorded if refusal is None or recorded.ahead else replace(recorded, refused=refusal)
+
+    async def _commit(self, change: Change, published_at: int | None) -> Recorded:
+        began = perf_counter()
+        for _ in range(TRIES_MAX):
+            outcome = (await self._ledger.commit([change]))[0]
+            if isinstance(outcome, Committed):
+                self._observer.turn_done(1, perf_counter() - began, [change])
+                self._changed(change.after)
+                return Recorded(published_at=published_at)
+            assert isinstance(outcome, Conflict), f"a projection creates nothing: {outcome}"
+            change = await self._reconciled(change)
+            assert change.before is not None
+            if change.before.revision > change.after.revision:
+                return Recorded(ahead=change.before)
+        raise RuntimeError(f"job {change.after.job_id}: {TRIES_MAX} conflicts, and the ledger has not moved")
+
+    async def _reconciled(self, change: Change) -> Change:
+        """The same change, on what the ledger holds now. One that has fallen behind is brought up to it."""
+        job_id = change.after.job_id
+        held = (await self._ledger.load([job_id])).get(job_id)
+        if held is None:
+            raise RuntimeError(f"the ledger has lost job {job_id}; the reconciler will have it written again")
+        return replace(change, before=held)
+
+    async def _settle(self, refs: Sequence[DeliveryRef]) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._bus.settle(refs)
+        except (BusUnavailable, TimeoutError) as error:
+            # Harmless: the message is delivered once more, and its callbacks are answered as duplicates.
+            self._observer.failed("settling directives", error)
+
+
+def is_unsent(job: Job) -> bool:
+    step = job.current_step
+    attempt = step.attempt
+    is_pending = attempt is not None and attempt.dispatch is DispatchStatus.PENDING
+    return is_pending and step.status is StepStatus.DISPATCHING and not job.is_terminal
+
+
+def _published(job: Job, at: int) -> tuple[Job, tuple[Event, ...]]:
+    step = job.current_step
+    decision = decide(job, Published(step.spec.step_id, step.attempt_no), at, NOTHING_FRESH)
+    return decision.job, decision.events
+
+
+def _delivery_ref(job: Job, step_index: int, attempt_no: int) -> DeliveryRef:
+    step = job.steps[step_index].spec
+    return DeliveryRef(job.spec.routing.topic, step.service, message_id(job.job_id, step.step_id, attempt_no))
+
+
+def _sharing(before: Job, after: Job) -> Job:
+    """`after` with every step and attempt that did not change taken from `before`: the ledger writes only the rest.
+
+    Both came over the wire, where what was one object became two.
+    """
+    return replace(after, steps=tuple(_same(*pair) for pair in zip(before.steps, after.steps, strict=True)))
+
+
+def _same(before: Step, after: Step) -> Step:
+    if after == before:
+        return before
+    if after.attempt == before.attempt:
+        return replace(after, attempt=before.attempt)
+    return after

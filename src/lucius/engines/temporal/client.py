@@ -1,0 +1,88 @@
+"""The connection to Temporal: address, namespace, TLS, API key, metrics, traces, search attributes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.client import Client, Interceptor
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
+from temporalio.service import RPCError, RPCStatusCode, TLSConfig
+
+from lucius.domain.errors import InfrastructureError
+from lucius.domain.job import Job
+from lucius.engines.temporal.messages import DATA_CONVERTER
+from lucius.engines.temporal.settings import TemporalSettings
+
+TENANT = SearchAttributeKey.for_keyword("LuciusTenant")
+STATUS = SearchAttributeKey.for_keyword("LuciusStatus")
+REQUEST_TYPE = SearchAttributeKey.for_keyword("LuciusRequestType")
+PROTOCOL = SearchAttributeKey.for_keyword("LuciusProtocol")
+SEARCH_ATTRIBUTES = (TENANT, STATUS, REQUEST_TYPE, PROTOCOL)
+
+
+async def connect(settings: TemporalSettings, interceptors: list[Interceptor] | None = None) -> Client:
+    """Raises `InfrastructureError` where Temporal cannot be reached or will not have us."""
+    options: dict[str, Any] = {}
+    if settings.metrics_address:
+        options["runtime"] = Runtime(telemetry=TelemetryConfig(metrics=PrometheusConfig(settings.metrics_address)))
+    try:
+        return await Client.connect(
+            settings.address,
+            namespace=settings.namespace,
+            data_converter=DATA_CONVERTER,
+            api_key=settings.api_key or None,
+            tls=_tls(settings),
+            interceptors=interceptors or [],
+            **options,
+        )
+    except (RuntimeError, RPCError) as error:
+        raise InfrastructureError.unavailable(f"Temporal at {settings.address} is out of reach: {error}") from error
+
+
+def _tls(settings: TemporalSettings) -> TLSConfig | bool:
+    if not (settings.tls or settings.api_key or settings.tls_ca_file or settings.tls_cert_file):
+        return False
+    return TLSConfig(
+        server_root_ca_cert=_content(settings.tls_ca_file),
+        client_cert=_content(settings.tls_cert_file),
+        client_private_key=_content(settings.tls_key_file),
+        domain=settings.tls_server_name or None,
+    )
+
+
+def _content(path: str) -> bytes | None:
+    return Path(path).read_bytes() if path else None
+
+
+async def ensure_search_attributes(client: Client) -> list[str]:
+    """Add what is missing to the namespace; the names that were added."""
+    known = await client.operator_service.list_search_attributes(
+        ListSearchAttributesRequest(namespace=client.namespace)
+    )
+    missing = [key.name for key in SEARCH_ATTRIBUTES if key.name not in known.custom_attributes]
+    if not missing:
+        return []
+    keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
+    request = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=dict.fromkeys(missing, keyword))
+    try:
+        await client.operator_service.add_search_attributes(request)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.ALREADY_EXISTS:  # Another process was quicker.
+            raise
+    return missing
+
+
+def search_attributes_of(job: Job) -> TypedSearchAttributes:
+    spec = job.spec
+    return TypedSearchAttributes(
+        [
+            SearchAttributePair(TENANT, spec.tenant_id),
+            SearchAttributePair(STATUS, str(job.status)),
+            SearchAttributePair(REQUEST_TYPE, spec.request_type),
+            SearchAttributePair(PROTOCOL, spec.protocol_id),
+        ]
+    )

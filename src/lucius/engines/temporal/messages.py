@@ -1,0 +1,93 @@
+"""What goes to and from a workflow, and how: JSON, so that Temporal's own tools show what a job was told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import (
+    CompositePayloadConverter,
+    DataConverter,
+    DefaultPayloadConverter,
+    EncodingPayloadConverter,
+    JSONPlainPayloadConverter,
+)
+
+from lucius.domain.effects import Event
+from lucius.domain.job import Job
+from lucius.domain.time import Instant
+
+WORKFLOW = "LuciusJob"
+
+
+class JobStart(Struct, frozen=True, kw_only=True):
+    """What a workflow begins with: the job as the ledger holds it."""
+
+    job: Job
+    claim_key: bytes | None = None
+    """The command's claim, so that a lost ledger row can be written again with it."""
+    is_searchable: bool = True
+    """Whether search attributes are kept; they must exist in the namespace."""
+
+
+class JobEnd(Struct, frozen=True):
+    """What a workflow ends with; the rest is in the ledger."""
+
+    status: str
+    revision: int
+
+
+class Projection(Struct, frozen=True, kw_only=True):
+    """A job's next state, for the ledger."""
+
+    before: Job
+    after: Job
+    events: tuple[Event, ...]
+    settled: tuple[tuple[int, int], ...] = ()
+    """Step index and attempt number of directives that have reached a service."""
+    webhook_url: str | None = None
+
+
+class Recorded(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came of an activity. Small: it is kept in the workflow's history."""
+
+    ahead: Job | None = None
+    """The ledger is further than the workflow knows, and holds this: an earlier try at the same workflow task got that
+    far before its worker died. Decide again on it."""
+    published_at: Instant | None = None
+    """The bus took the current attempt's directive, and the ledger says so."""
+    refused: str | None = None
+    """Why the bus will not have the directive, whatever is tried."""
+    is_deferred: bool = False
+    """The bus was out of reach."""
+
+
+class _StructConverter(EncodingPayloadConverter):
+    """Structs as plain JSON. Types without one (search attributes, strings) are left to Temporal's own converter."""
+
+    def __init__(self) -> None:
+        self._others = JSONPlainPayloadConverter()
+
+    @property
+    def encoding(self) -> str:
+        return "json/plain"
+
+    def to_payload(self, value: Any) -> Payload | None:
+        return Payload(metadata={"encoding": b"json/plain"}, data=msgspec.json.encode(value))
+
+    def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
+        if type_hint is None:
+            return self._others.from_payload(payload, None)
+        return msgspec.json.decode(payload.data, type=type_hint)
+
+
+class _Converters(CompositePayloadConverter):
+    def __init__(self) -> None:
+        defaults = DefaultPayloadConverter.default_encoding_payload_converters
+        kept = (one for one in defaults if not isinstance(one, JSONPlainPayloadConverter))
+        super().__init__(*kept, _StructConverter())
+
+
+DATA_CONVERTER = DataConverter(payload_converter_class=_Converters)

@@ -1,0 +1,33 @@
+"""The worker: polls the task queue, runs workflows and their local activities."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from lucius.engines.temporal.activities import Hands
+from lucius.engines.temporal.settings import TemporalSettings
+from lucius.engines.temporal.workflow import JobWorkflow
+
+PURE = ("lucius.domain", "lucius.engines.temporal.messages", "msgspec")
+"""What the sandbox need not import anew: import-linter holds the domain to being pure."""
+
+
+def workflow_runner() -> SandboxedWorkflowRunner:
+    return SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules(*PURE))
+
+
+def make_worker(client: Client, hands: Hands, settings: TemporalSettings) -> Worker:
+    return Worker(
+        client,
+        task_queue=settings.task_queue,
+        workflows=[JobWorkflow],
+        activities=hands.all,
+        workflow_runner=workflow_runner(),
+        max_concurrent_workflow_tasks=settings.workflow_tasks_max,
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.sticky_seconds),
+        graceful_shutdown_timeout=timedelta(seconds=settings.stop_seconds),
+    )
