@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -23,13 +24,15 @@ from lucius.desk import Desk
 from lucius.domain.callbacks import CallbackKey, TokenSigner
 from lucius.domain.directive import CallbackUrls
 from lucius.domain.envelope import EnvelopeRules
+from lucius.domain.job import OUTBOX, TEMPORAL
 from lucius.engines.outbox import EngineSettings, OutboxEngine
 from lucius.ledgers.memory import MemoryLedger
 from lucius.ledgers.sql import SqlLedger
 from lucius.ports.bus import Bus
 from lucius.ports.clock import Clock
+from lucius.ports.engine import Engine
 from lucius.ports.ledger import Ledger
-from lucius.ports.observer import Observers
+from lucius.ports.observer import Observer, Observers
 from lucius.registries.files import FileRegistry, Overrides
 from lucius.settings import Settings, SettingsError
 from lucius.sql import schema
@@ -37,13 +40,16 @@ from lucius.sql.database import Database
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.telemetry.log_observer import LogObserver
 from lucius.telemetry.metrics import MetricsObserver
-from lucius.telemetry.traces import open_traces
+from lucius.telemetry.traces import Traces, open_traces
 from lucius.usecases.accept import Acceptance
 from lucius.usecases.complete import Completion
 from lucius.usecases.operate import Operations
 from lucius.usecases.query import Queries
 from lucius.usecases.submit import limits_for
 from lucius.webhooks import WebhookSender
+
+if TYPE_CHECKING:
+    from lucius.engines.temporal.settings import TemporalSettings
 
 SQLITE_FILE = "lucius.db"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -86,13 +92,21 @@ def _open_stores(settings: Settings, database: Database | None, clock: Clock) ->
 
 @asynccontextmanager
 async def open_app(
-    settings: Settings, *, reconciles: bool = True, upgrades: bool | None = None, clock: Clock | None = None
+    settings: Settings,
+    *,
+    reconciles: bool = True,
+    works: bool = True,
+    upgrades: bool | None = None,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Desk]:
-    """Everything an application needs, opened and running; closed in reverse, gracefully."""
+    """Everything an application needs, opened and running; closed in reverse, gracefully.
+
+    `reconciles`: whether it sweeps, repairs and sends webhooks. `works`: whether it polls for Temporal's tasks.
+    """
     clock = clock or SystemClock()
     settings = with_secrets(settings)
-    if settings.engine != "outbox":
-        raise SettingsError(f"LUCIUS_ENGINE={settings.engine!r}: this version has the engine outbox")
+    if settings.engine not in (OUTBOX, TEMPORAL):
+        raise SettingsError(f"LUCIUS_ENGINE={settings.engine!r}: it is outbox or temporal")
     registry = _open_registry(settings)
     async with AsyncExitStack() as stack:
         database = open_database(settings)
@@ -109,10 +123,17 @@ async def open_app(
         observer = Observers(metrics, LogObserver())
         traces = await stack.enter_async_context(open_traces(settings))
         signer = TokenSigner(_callback_keys(settings))
-        engine = OutboxEngine(
-            ledger, bus, clock, signer, CallbackUrls.under(settings.public_url), observer,
-            _engine_settings(settings, reconciles), traces.trace,
-        )  # fmt: skip
+        urls = CallbackUrls.under(settings.public_url)
+        outbox = OutboxEngine(
+            ledger, bus, clock, signer, urls, observer, _engine_settings(settings, reconciles), traces.trace
+        )
+        engine: Engine = outbox
+        if settings.engine == TEMPORAL:
+            # Jobs that the outbox engine accepted before are its own to finish.
+            await stack.enter_async_context(outbox)
+            engine = _temporal_engine(
+                settings, ledger, bus, clock, signer, urls, observer, traces, works, reconciles, outbox
+            )
         rules = EnvelopeRules(
             own_callback_urls=(settings.public_url, *settings.own_callback_urls),
             message_bytes_max=bus.message_bytes_max,
@@ -162,6 +183,42 @@ def _open_registry(settings: Settings) -> FileRegistry:
 def _engine_settings(settings: Settings, reconciles: bool) -> EngineSettings:
     shared = {name: getattr(settings, name) for name in EngineSettings.__struct_fields__ if hasattr(settings, name)}
     return EngineSettings(**shared, reconciles=reconciles)
+
+
+def _temporal_engine(
+    settings: Settings,
+    ledger: Ledger,
+    bus: Bus,
+    clock: Clock,
+    signer: TokenSigner,
+    urls: CallbackUrls,
+    observer: Observer,
+    traces: Traces,
+    works: bool,
+    reconciles: bool,
+    elsewhere: Engine,
+) -> Engine:
+    try:
+        from lucius.engines.temporal.client import connect
+        from lucius.engines.temporal.engine import TemporalEngine
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("temporalio"):
+            raise
+        raise SettingsError("LUCIUS_ENGINE=temporal needs the extra `temporal`: install lucius[temporal]") from error
+    wanted = temporal_settings(settings)
+    return TemporalEngine(
+        lambda: connect(wanted, traces.temporal_interceptors()), ledger, bus, clock, signer, urls, observer, wanted,
+        traces.trace, works=works, reconciles=reconciles, elsewhere=elsewhere,
+    )  # fmt: skip
+
+
+def temporal_settings(settings: Settings) -> TemporalSettings:
+    from lucius.engines.temporal.settings import TemporalSettings
+
+    names = TemporalSettings.__struct_fields__
+    given = {name: getattr(settings, f"temporal_{name}") for name in names if hasattr(settings, f"temporal_{name}")}
+    shared = {name: getattr(settings, name) for name in ("publish_timeout_seconds", "stop_seconds")}
+    return TemporalSettings(**given, **shared)
 
 
 def _workspace_root(settings: Settings) -> str:

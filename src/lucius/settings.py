@@ -25,6 +25,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     bus: str = "sql"
     """`sql` (in the ledger's database) or `memory`."""
     engine: str = "outbox"
+    """`outbox` or `temporal`: what drives new jobs. Each job stays with the one that accepted it."""
     registry: str = ""
     """Folder of `protocols/`, `tenants/` and `globals.yaml`; empty means what ships with LUCIUS."""
     data: str = ".lucius"
@@ -85,6 +86,21 @@ class Settings(Struct, frozen=True, kw_only=True):
     cache_bytes_max: int = 67_108_864
     stop_seconds: float = 10.0
     postgres_pool_max: int = 8
+
+    # Temporal.
+    temporal_address: str = "127.0.0.1:7233"
+    temporal_namespace: str = "default"
+    temporal_task_queue: str = "lucius"
+    temporal_api_key: str = ""
+    temporal_tls: bool = False
+    temporal_tls_ca_file: str = ""
+    temporal_tls_cert_file: str = ""
+    temporal_tls_key_file: str = ""
+    temporal_tls_server_name: str = ""
+    temporal_metrics_address: str = ""
+    temporal_search_attributes: bool = True
+    temporal_reconcile_interval: float = 30.0
+    temporal_workflow_tasks_max: int = 100
 
     # Webhooks.
     webhook_private_addresses_allowed: bool = False

@@ -72,6 +72,10 @@ class Traces:
         """The `traceparent` of a directive; None leaves it at the job's own."""
         return None
 
+    def temporal_interceptors(self) -> list[Any]:
+        """What joins Temporal's spans to these."""
+        return []
+
 
 def open_traces(settings: Settings) -> Traces:
     """Traces as the settings say. Raises `SettingsError` if an exporter is set and its library is not there."""
@@ -130,14 +134,24 @@ class ExportedTraces(Traces):
         with span:
             return span.traceparent
 
+    def temporal_interceptors(self) -> list[Any]:
+        from temporalio.contrib.opentelemetry import TracingInterceptor
+
+        return [TracingInterceptor(self._tracer)]
+
 
 class _ExportedSpan:
     def __init__(self, span: Any) -> None:
         self._span = span
         context = span.get_span_context()
         self.traceparent: str | None = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+        self._attached: Any = None
 
     def __enter__(self) -> _ExportedSpan:
+        """What is called inside and traces for itself, Temporal's client among it, finds its parent here."""
+        from opentelemetry import context, trace
+
+        self._attached = context.attach(trace.set_span_in_context(self._span))
         return self
 
     def __exit__(
@@ -149,6 +163,10 @@ class _ExportedSpan:
 
             self._span.set_status(Status(StatusCode.ERROR, getattr(error, "code", None) or type(error).__name__))
         self._span.end()
+        if self._attached is not None:
+            from opentelemetry import context
+
+            context.detach(self._attached)
 
     def set(self, name: str, value: Attribute) -> None:
         self._span.set_attribute(f"lucius.{name}", value)

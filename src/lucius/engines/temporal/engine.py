@@ -43,7 +43,7 @@ from lucius.engines.temporal.settings import TemporalSettings
 from lucius.engines.temporal.worker import make_worker
 from lucius.ports.bus import Bus, Message
 from lucius.ports.clock import Clock
-from lucius.ports.engine import NewJob, Started, Told
+from lucius.ports.engine import Engine, NewJob, Started, Told
 from lucius.ports.ledger import Change, Committed, Conflict, Duplicate, Ledger, LedgerUnavailable, Saturated
 from lucius.ports.observer import Observer
 
@@ -89,8 +89,12 @@ class TemporalEngine:
         *,
         works: bool = True,
         reconciles: bool = True,
+        elsewhere: Engine | None = None,
     ) -> None:
-        """`works`: whether this process also polls for workflow tasks, or leaves that to `lucius worker`."""
+        """`works`: whether this process also polls for workflow tasks, or leaves that to `lucius worker`.
+
+        `elsewhere` drives the jobs of this ledger that are not this engine's: those from before a migration.
+        """
         self._connect = connect
         self._ledger = ledger
         self._bus = bus
@@ -101,6 +105,7 @@ class TemporalEngine:
         self._settings = settings
         self._trace = trace
         self._works = works
+        self._elsewhere = elsewhere
         self._reconciles = reconciles
         self._fresh = _Unpublished(clock)
         self._rpc = timedelta(seconds=settings.rpc_timeout_seconds)
@@ -116,7 +121,7 @@ class TemporalEngine:
 
     async def __aenter__(self) -> TemporalEngine:
         self._client = await self._connect()
-        if self._settings.is_searchable:
+        if self._settings.search_attributes:
             try:
                 await ensure_search_attributes(self._client)
             except RPCError as error:
@@ -167,7 +172,8 @@ class TemporalEngine:
         waiting = [job for job in jobs.values() if job.engine == TEMPORAL and is_unsent(job)]
         for job in waiting:
             await self._signal(job, "retry_dispatch")
-        return len(waiting)
+        others = await self._elsewhere.retry_outbox() if self._elsewhere is not None else 0
+        return len(waiting) + others
 
     async def wait_for_change(self, job_id: str, timeout_seconds: float, until_ended: bool = False) -> bool:
         event = asyncio.Event()
@@ -221,12 +227,12 @@ class TemporalEngine:
         try:
             await self._client.start_workflow(
                 WORKFLOW,
-                JobStart(job=job, claim_key=claim_key, is_searchable=self._settings.is_searchable),
+                JobStart(job=job, claim_key=claim_key, is_searchable=self._settings.search_attributes),
                 id=job.job_id,
                 task_queue=self._settings.task_queue,
                 id_reuse_policy=policy,
                 task_timeout=timedelta(seconds=self._settings.task_seconds),
-                search_attributes=search_attributes_of(job) if self._settings.is_searchable else None,
+                search_attributes=search_attributes_of(job) if self._settings.search_attributes else None,
                 rpc_timeout=self._rpc,
             )
         except WorkflowAlreadyStartedError:
@@ -247,6 +253,10 @@ class TemporalEngine:
             job = (await self._guarded(self._ledger.load([job_id]))).get(job_id)
             if job is None or (tenant_id is not None and job.spec.tenant_id != tenant_id):
                 return None
+            if job.engine != TEMPORAL:
+                if self._elsewhere is None:
+                    raise InfrastructureError.unavailable(f"job {job_id} is driven by the engine {job.engine}")
+                return await self._elsewhere.tell(job_id, tenant_id, fact)
             decision = decide(job, fact, self._clock.now(), self._fresh)
             told = Told(decision.outcome, decision.job.status, decision.job.status is JobStatus.CANCELLING)
             if job.is_terminal:

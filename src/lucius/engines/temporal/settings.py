@@ -18,9 +18,8 @@ class TemporalSettings(Struct, frozen=True, kw_only=True):
     tls_server_name: str = ""
     metrics_address: str = ""
     """Where the SDK's own metrics are served for Prometheus, such as 127.0.0.1:9464; empty is nowhere."""
-    is_searchable: bool = True
+    search_attributes: bool = True
     """Whether jobs carry search attributes; they are added to the namespace where that is allowed."""
-    otlp_endpoint: str = ""
     rpc_timeout_seconds: float = 10.0
     reconcile_interval: float = 30.0
     overdue_seconds: float = 10.0
