@@ -73,7 +73,10 @@ class Envelopes:
 
 
 class Load:
-    def __init__(self, port: int, api_key: str, inflight_max: int, jobs_max: int, seconds_max: float) -> None:
+    def __init__(
+        self, port: int, api_key: str, inflight_max: int, jobs_max: int, seconds_max: float, poll_seconds: float
+    ) -> None:
+        self._poll_seconds = poll_seconds
         self._port = port
         self._api_key = api_key
         self._envelopes = Envelopes()
@@ -165,7 +168,7 @@ class Load:
                 self._slots.release()
             if not submitting and inflight == 0:
                 return now
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(self._poll_seconds)
 
     async def _look_up(self, connection: Connection) -> dict[str, int]:
         """Find every accepted job in the list, newest first, and count them by state."""
@@ -244,7 +247,7 @@ async def run_posts(port: int, connections_max: int, seconds_max: float) -> Post
 
 async def measure(options: argparse.Namespace, api_key: str) -> LoadResult | AloneResult | PostsResult:
     if options.mode == "load":
-        load = Load(options.port, api_key, options.inflight, options.jobs, options.seconds)
+        load = Load(options.port, api_key, options.inflight, options.jobs, options.seconds, options.poll_seconds)
         return await load.run(options.connections)
     if options.mode == "alone":
         return await run_alone(options.port, api_key, options.jobs, options.warm_up)
@@ -260,6 +263,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--warm-up", type=int, default=100)
+    parser.add_argument(
+        "--poll-seconds", type=float, default=POLL_SECONDS, help="between questions of what is in flight"
+    )
     options = parser.parse_args()
     try:
         result = uvloop.run(measure(options, os.environ.get("BENCH_API_KEY", "")))

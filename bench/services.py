@@ -21,6 +21,8 @@ SERVICES = ("ocr", "embedding", "sis")
 PULL_MAX = 250
 PULL_WAIT_SECONDS = 5
 LIFE_SECONDS_MAX = 3600
+TAKEN = ("APPLIED", "RECEIVED")
+"""What a callback is answered that counts: the engine `temporal` decides later what it has received."""
 RESENDS_MAX = 20
 
 
@@ -115,7 +117,7 @@ class Service:
             again = []
             for callback, outcome in zip(callbacks, self._decode_outcomes(body).outcomes, strict=True):
                 said = outcome.outcome or outcome.code or "nothing"
-                if said == "APPLIED":
+                if said in TAKEN:
                     account.applied += 1
                     continue
                 account.not_applied[said] = account.not_applied.get(said, 0) + 1

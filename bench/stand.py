@@ -39,10 +39,11 @@ class Stand:
         self._services = services
         self._connections = connections
 
-    def load(self, inflight: int, jobs: int, seconds: float) -> LoadResult:
+    def load(self, inflight: int, jobs: int, seconds: float, *more: object) -> LoadResult:
         cpu_before = self.server.cpu_seconds(), self._services.cpu_seconds()
-        options = ("--inflight", inflight, "--jobs", jobs, "--seconds", seconds, "--connections", self._connections)
-        result = msgspec.json.decode(self._run("load", *options, seconds_max=seconds + SLACK_SECONDS), type=LoadResult)
+        options = ["--inflight", inflight, "--jobs", jobs, "--seconds", seconds, "--connections", self._connections]
+        answer = self._run("load", *options, *more, seconds_max=seconds + SLACK_SECONDS)
+        result = msgspec.json.decode(answer, type=LoadResult)
         self._services.require_running()
         # The look-up after the clock has stopped is in the server's share: some pages for thousands of jobs.
         millis = 1000 / max(1, result.jobs)

@@ -177,7 +177,7 @@ def _open_registry(settings: Settings) -> FileRegistry:
         job_deadline_seconds=settings.job_deadline_seconds,
     )
     folder = Path(settings.registry) if settings.registry else None
-    return FileRegistry(folder, overrides, file_scheme_allowed=is_embedded(settings))
+    return FileRegistry(folder, overrides, file_scheme_allowed=is_embedded(settings) or settings.file_refs_allowed)
 
 
 def _engine_settings(settings: Settings, reconciles: bool) -> EngineSettings:

@@ -1,27 +1,28 @@
-"""Roles: what one process does, from start to a graceful stop. `lucius up`, `api`, `reconciler`, `db`, `prune`."""
+"""Roles: what one process does, from start to a graceful stop.
+
+`lucius up`, `api`, `worker`, `reconciler`, and what looks after the data: `db`, `prune`, `temporal`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import signal
-import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import uvicorn
 import uvloop
 from msgspec.structs import replace
 
-from lucius.api.app import create_front
-from lucius.bootstrap import is_embedded, open_app, open_database, with_secrets
+from lucius.api.serving import STOP_SECONDS, listen, reachable, served
+from lucius.bootstrap import is_embedded, open_app, open_database, temporal_settings, with_secrets
 from lucius.clocks import SystemClock
 from lucius.desk import Desk
-from lucius.domain.errors import InfrastructureError
+from lucius.domain.errors import InfrastructureError, LuciusError
+from lucius.domain.job import TEMPORAL
 from lucius.domain.time import after
 from lucius.ledgers.sql import SqlLedger
 from lucius.registries.files import RegistryError
@@ -30,11 +31,15 @@ from lucius.sql import schema
 from lucius.sql.database import Database, DatabaseUnavailable
 from lucius.telemetry.logs import configure_logs
 
+if TYPE_CHECKING:
+    from lucius.engines.temporal.reconciler import Drift, Reconciler
+
 T = TypeVar("T")
 
 PRUNE_BATCH = 500
-STOP_SECONDS = 10
-BACKLOG = 2_048
+HEALTH_SECONDS = 5.0
+SICK_SECONDS_MAX = 60.0
+"""How long a worker may do without ledger or Temporal before it ends, for whoever runs it to start it anew."""
 
 
 Sample = Callable[[str, str, Path], Awaitable[object]]
@@ -46,9 +51,21 @@ def run_up(settings: Settings, services: bool = True, sample: Sample | None = No
     _run(_up(settings, services, sample), settings)
 
 
+def run_profile(settings: Settings, **options: Any) -> None:
+    """Every role as a process of its own, with the servers that they need."""
+    from lucius.profiles.temporal import run_profile
+
+    run_profile(settings, **options)
+
+
 def run_api(settings: Settings) -> None:
-    """The API alone: takes turns for its own callers, and leaves sweeping and repair to a reconciler."""
+    """The API alone: takes turns for its own callers, or starts workflows; the rest is a reconciler's and workers'."""
     _run(_api(settings), settings)
+
+
+def run_worker(settings: Settings) -> None:
+    """Polls Temporal's task queue: runs the workflows of jobs and writes what they decide to the ledger."""
+    _run(_work(settings), settings)
 
 
 def run_reconciler(settings: Settings) -> None:
@@ -87,6 +104,61 @@ def prune(settings: Settings, older_than_seconds: float) -> int:
             return removed
 
     return _run(work(), settings)
+
+
+class Compared(NamedTuple):
+    drifts: list[Drift]
+    has_looked_inside: bool
+    """Whether the workflows were asked for their revision, which takes a worker that answers."""
+
+
+def temporal_drift(settings: Settings, every_job: bool = False) -> Compared:
+    """What differs between ledger and Temporal. Without `every_job`, jobs written to just now are taken for alive."""
+
+    async def work() -> Compared:
+        async with _open_reconciler(settings, every_job) as reconciler:
+            from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedError
+            from temporalio.service import RPCError
+
+            try:
+                return Compared([drift async for drift in reconciler.drifts(looks_inside=True)], True)
+            except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError):
+                # Nobody answers for the workflows. What Temporal itself knows can be compared all the same.
+                return Compared([drift async for drift in reconciler.drifts()], False)
+
+    return _run(work(), settings)
+
+
+def temporal_heal(settings: Settings, every_job: bool = False) -> int:
+    """Mend what differs between ledger and Temporal, and say how much there was."""
+
+    async def work() -> int:
+        async with _open_reconciler(settings, every_job) as reconciler:
+            return await reconciler.heal()
+
+    return _run(work(), settings)
+
+
+@asynccontextmanager
+async def _open_reconciler(settings: Settings, every_job: bool) -> AsyncIterator[Reconciler]:
+    """With the ledger and Temporal as these settings name them, whatever engine new jobs go to."""
+    settings = replace(settings, engine=TEMPORAL)
+    async with open_app(settings, works=False, reconciles=False) as desk:
+        from temporalio.service import RPCError
+
+        from lucius.engines.temporal.client import connect
+        from lucius.engines.temporal.engine import TemporalEngine
+        from lucius.engines.temporal.reconciler import Reconciler
+
+        assert isinstance(desk.engine, TemporalEngine)
+        wanted = temporal_settings(settings)
+        if every_job:
+            wanted = replace(wanted, overdue_seconds=0.0)
+        client = await connect(replace(wanted, metrics_address=""))
+        try:
+            yield Reconciler(client, desk.ledger, desk.clock, desk.observer, wanted, desk.engine.start)
+        except RPCError as error:
+            raise InfrastructureError.unavailable(f"Temporal does not answer: {error.message}") from error
 
 
 def _run(work: Coroutine[Any, Any, T], settings: Settings) -> T:
@@ -128,17 +200,17 @@ async def _up(settings: Settings, services: bool, sample: Sample | None) -> None
         raise SettingsError(
             "the reference services log in with LUCIUS_API_KEY: set it, or leave them out (--no-services)"
         )
-    listener = _listen(settings)
+    listener = listen(settings)
     settings = replace(settings, port=listener.getsockname()[1])
     folder = Path(settings.data).resolve() / "sample"  # noqa: ASYNC240 - before anything is served
-    async with open_app(settings) as desk, _served(desk, listener) as server:
+    async with open_app(settings) as desk, served(desk, listener) as server:
         print(_greeting(desk.settings, services), file=sys.stderr, flush=True)
         stop = asyncio.Event()
         helpers: list[asyncio.Task[object]] = []
         if services:
             from lucius.reference.serving import run_services
 
-            url = f"http://{_reachable(settings.host)}:{settings.port}"
+            url = f"http://{reachable(settings.host)}:{settings.port}"
             state = folder.parent / "services"
             store = "memory" if settings.ledger == "memory" else "sqlite"
             helpers.append(asyncio.create_task(run_services(url, desk.settings.api_key, state, stop, store=store)))
@@ -180,98 +252,64 @@ async def _sample(sample: Sample, settings: Settings, url: str, folder: Path) ->
 
 
 async def _api(settings: Settings) -> None:
-    if is_embedded(settings):
-        raise SettingsError(
-            "'lucius api' needs a shared ledger (LUCIUS_LEDGER=postgresql://…); on one machine use 'lucius up'"
-        )
-    listener = _listen(settings)
+    _needs_shared_ledger(settings, "api", "on one machine use 'lucius up'")
+    listener = listen(settings)
     settings = replace(settings, port=listener.getsockname()[1])
-    async with open_app(settings, reconciles=False) as desk, _served(desk, listener) as server:
+    async with open_app(settings, reconciles=False, works=False) as desk, served(desk, listener) as server:
         print(f"LUCIUS API at {desk.settings.public_url}", file=sys.stderr, flush=True)
         await server.until_stopped()
         desk.stopping.set()
 
 
-async def _reconcile(settings: Settings) -> None:
-    if is_embedded(settings):
+async def _work(settings: Settings) -> None:
+    if settings.engine != TEMPORAL:
         raise SettingsError(
-            "'lucius reconciler' needs a shared ledger (LUCIUS_LEDGER=postgresql://…); 'lucius up' has its own"
+            f"'lucius worker' polls Temporal, and LUCIUS_ENGINE is {settings.engine}: set it to temporal, or do without"
+            " workers"
         )
-    async with open_app(settings):
+    _needs_shared_ledger(settings, "worker", "'lucius up' has its own")
+    async with open_app(settings, reconciles=False) as desk:
+        queue, url = settings.temporal_task_queue, desk.settings.public_url
+        print(f"LUCIUS worker is running: task queue {queue}, callbacks to {url}", file=sys.stderr, flush=True)
+        health = asyncio.create_task(_until_sick(desk))
+        await _first_of(_until_signal(), health)
+        if not health.cancel():
+            await health  # It has ended first, with what kept the worker from working.
+
+
+async def _until_sick(desk: Desk) -> None:
+    """Ends with the failure of a worker that could not work for long: nobody else would see it."""
+    loop = asyncio.get_running_loop()
+    well_at = loop.time()
+    while True:
+        await asyncio.sleep(HEALTH_SECONDS)
+        try:
+            await desk.engine.health()
+            well_at = loop.time()
+        except LuciusError as error:
+            desk.observer.failed("the worker's health", error)
+            if loop.time() - well_at > SICK_SECONDS_MAX:
+                raise
+
+
+async def _reconcile(settings: Settings) -> None:
+    _needs_shared_ledger(settings, "reconciler", "'lucius up' has its own")
+    async with open_app(settings, works=False):
         print("LUCIUS reconciler is running", file=sys.stderr, flush=True)
-        stopped = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stopped.set)
-        await stopped.wait()
+        await _until_signal()
 
 
-class _Server(uvicorn.Server):
-    """uvicorn, started and stopped by us: signals only say that it is time."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._stopped = asyncio.Event()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stopped.set)
-        yield
-
-    async def until_stopped(self) -> None:
-        await self._stopped.wait()
+def _needs_shared_ledger(settings: Settings, role: str, otherwise: str) -> None:
+    if is_embedded(settings):
+        raise SettingsError(f"'lucius {role}' needs a shared ledger (LUCIUS_LEDGER=postgresql://…); {otherwise}")
 
 
-@asynccontextmanager
-async def _served(desk: Desk, listener: socket.socket) -> AsyncIterator[_Server]:
-    config = uvicorn.Config(
-        create_front(desk),
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        date_header=False,
-        limit_concurrency=desk.settings.connections_max,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=STOP_SECONDS,
-        h11_max_incomplete_event_size=65_536,
-    )
-    server = _Server(config)
-    serving = asyncio.create_task(server.serve([listener]))
-    try:
-        while not server.started:
-            if serving.done():
-                await serving
-            await asyncio.sleep(0.005)
-        yield server
-    finally:
-        server.should_exit = True
-        await serving
-
-
-def _listen(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((settings.host, settings.port))
-    except OSError as error:
-        listener.close()
-        raise SettingsError(
-            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; choose another --port"
-        ) from error
-    listener.listen(BACKLOG)
-    listener.setblocking(False)
-    return listener
-
-
-def _reachable(host: str) -> str:
-    return {"0.0.0.0": "127.0.0.1", "::": "[::1]", "::1": "[::1]"}.get(host, host)  # noqa: S104
+async def _until_signal() -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    await stopped.wait()
 
 
 def _greeting(settings: Settings, services: bool) -> str:
@@ -279,6 +317,7 @@ def _greeting(settings: Settings, services: bool) -> str:
         f"LUCIUS is up at {settings.public_url}",
         f"  API key   {settings.api_key or 'as configured'}",
         f"  ledger    {settings.ledger} in {Path(settings.data).resolve()}",
+        *([f"  Temporal  {settings.temporal_address}"] if settings.engine == TEMPORAL else []),
         f"  services  {'ocr, embedding, sis' if services else 'none here: bring your own'}",
     ]
     return "\n".join(lines)

@@ -37,6 +37,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Further addresses of LUCIUS itself that a command's `callback_urls.ack` and `.result` may name."""
     workspace_root: str = ""
     """Root of `workspace_ref`; empty means the folder `workspace` in the data folder, as a `file://` URI."""
+    file_refs_allowed: bool = False
+    """Whether `file` refs are allowed though the ledger is shared: all that touches them is on one machine."""
 
     # Who may call.
     api_key: str = ""

@@ -119,10 +119,14 @@ def check_book(job: dict[str, Any], events: list[dict[str, Any]], told: list[Tol
     answered = Counter(
         (one.kind, one.step_id, one.attempt_no, one.outcome)
         for one in told
-        if (one.kind, one.outcome) != ("HEARTBEAT", "APPLIED")  # The trail has one a tenth of progress.
+        if one.kind != "HEARTBEAT" or one.outcome not in {"APPLIED", "RECEIVED"}  # The trail has one a tenth of progress.
     )
-    missing = answered - heard
+    received = Counter({key[:3]: count for key, count in answered.items() if key[3] == "RECEIVED"})
+    missing = Counter({key: count for key, count in answered.items() if key[3] != "RECEIVED"}) - heard
     assert not missing, f"{job['jobId']}: answered, and yet not in the ledger: {missing}"
+    # An engine that answers RECEIVED says later, in the trail, what came of it.
+    unheard = received - Counter(key[:3] for key in heard.elements())
+    assert not unheard, f"{job['jobId']}: received, and yet not in the ledger: {unheard}"
     verdicts = {
         (event["stepId"], event["attempt_no"]): event["verdict"] for event in events if _is_applied_result(event)
     }

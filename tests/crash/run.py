@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
 
 from tests.crash.audit import audit, until_all_ended, until_drained
 from tests.crash.client import Client, envelope, submit
-from tests.crash.processes import QUICK, Process
+from tests.crash.processes import QUICK
 from tests.crash.worker import Worker
 
 MAX_ATTEMPTS = int(QUICK["LUCIUS_MAX_ATTEMPTS"])
@@ -30,10 +31,22 @@ class Submitter:
             self.accepted.setdefault(key, set()).add(job_id)
 
 
-Fire = Callable[[Process, random.Random], Awaitable[None]]
+class Mortal(Protocol):
+    """A process that can be killed and started again."""
+
+    port: int | None
+
+    def start(self) -> None: ...
+
+    def wait_ready(self) -> None: ...
+
+    def kill(self) -> None: ...
 
 
-async def kill_nine(process: Process, rng: random.Random) -> None:
+Fire = Callable[[Any, random.Random], Awaitable[None]]
+
+
+async def kill_nine(process: Mortal, rng: random.Random) -> None:
     """Let it run for a moment, kill it, start it again; one time in eight it dies again while it starts."""
     await asyncio.sleep(rng.uniform(0.0, LIFE_SECONDS_MAX))
     process.kill()
@@ -46,7 +59,12 @@ async def kill_nine(process: Process, rng: random.Random) -> None:
 
 
 async def run_under_fire(
-    processes: Sequence[Process], jobs: int, kills: int, seed: int, fire: Fire = kill_nine
+    processes: Sequence[Mortal],
+    jobs: int,
+    kills: int,
+    seed: int,
+    fire: Fire = kill_nine,
+    patience_seconds: float = 60.0,
 ) -> Worker:
     """Submit so many jobs while so many kills hit the processes, then let it end and look at what is there."""
     rng = random.Random(seed)
@@ -61,7 +79,7 @@ async def run_under_fire(
                 await fire(rng.choice(processes), rng)
                 worker.check()
             await asyncio.gather(*sent)
-            await until_all_ended(client, worker, jobs)
+            await until_all_ended(client, worker, jobs, patience_seconds)
             await until_drained(client, worker)
         assert len(submitter.accepted) == jobs
         found = await audit(client, worker, submitter.accepted, MAX_ATTEMPTS)

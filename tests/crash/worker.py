@@ -166,7 +166,7 @@ class Worker:
 
     def _note(self, callback: dict[str, Any], outcome: dict[str, Any]) -> None:
         said = outcome.get("outcome") or outcome["code"]
-        assert said in {"APPLIED", "DUPLICATE", "LATE", "STALE_ATTEMPT", "JOB_TERMINAL"}, (callback, outcome)
+        assert said in {"APPLIED", "RECEIVED", "DUPLICATE", "LATE", "STALE_ATTEMPT", "JOB_TERMINAL"}, (callback, outcome)
         verdict = None
         if callback["type"] == "RESULT":
             verdict = "SUCCEEDED" if callback["status"] == "SUCCEEDED" else "FAILED"

@@ -9,7 +9,7 @@ import msgspec
 
 from lucius.domain.attempt import DispatchStatus
 from lucius.domain.errors import STATUS_OF
-from lucius.domain.job import JobStatus
+from lucius.domain.job import OUTBOX, TEMPORAL, JobStatus
 from lucius.domain.step import StepStatus
 from lucius.settings import Settings
 
@@ -85,6 +85,7 @@ def _job() -> Schema:
             "tenant_id": _text(),
             "request_type": _text(),
             "protocol_id": _text(),
+            "engine": _text(enum=[OUTBOX, TEMPORAL]),
             "status": _ref("JobStatus"),
             "current_step_id": _text(),
             "progress": {"type": "number", "minimum": 0, "maximum": 1},

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 EXIT_OK = 0
-EXIT_JOB_FAILED = 1
+EXIT_JOB_FAILED = EXIT_FOUND = 1
 EXIT_USAGE = 2
 EXIT_REFUSED = 3
 EXIT_UNREACHABLE = 4
@@ -17,7 +17,8 @@ EXIT_INTERRUPTED = 130
 
 EXIT_CODES = {
     EXIT_OK: "done",
-    EXIT_JOB_FAILED: "the job that was waited for ended FAILED_FINAL or CANCELLED, or a contract case failed",
+    EXIT_JOB_FAILED: "the job that was waited for ended FAILED_FINAL or CANCELLED, a contract case failed, "
+    "or temporal check found drift",
     EXIT_USAGE: "the command line or a file it names cannot be used",
     EXIT_REFUSED: "the server refused (an answer of 4xx), or validate found faults",
     EXIT_UNREACHABLE: "the server is out of reach (no answer, or 5xx), or the tested service never pulled",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lucius import __version__
-from lucius.cli import contract, jobs, load, looking, new, platform, server
+from lucius.cli import contract, jobs, load, looking, new, platform, server, temporal
 from lucius.cli.failures import EXIT_CODES, EXIT_INTERRUPTED, EXIT_USAGE
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ SECTIONS = (
     ("Look around", looking.COMMANDS),
     ("Try and test", (*new.COMMANDS, *contract.COMMANDS, *load.COMMANDS)),
     ("Run", (*server.COMMANDS, *platform.COMMANDS)),
-    ("Look after", server.UPKEEP),
+    ("Look after", (*server.UPKEEP, *temporal.UPKEEP)),
 )
 """Every command, under the heading that `lucius --help` shows it below."""
 

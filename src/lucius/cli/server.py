@@ -36,8 +36,9 @@ def seconds_of(context: click.Context, parameter: click.Parameter, value: str) -
     return seconds
 
 
+PORT = click.IntRange(0, PORT_MAX)
 host_option = click.option("--host", help="The address to listen on. [LUCIUS_HOST; 127.0.0.1]")
-port_option = click.option("--port", type=click.IntRange(0, PORT_MAX), help="The port. [LUCIUS_PORT; 8000]")
+port_option = click.option("--port", type=PORT, help="The port. [LUCIUS_PORT; 8000]")
 data_option = click.option("--data", metavar="DIR", help="The folder for data and keys. [LUCIUS_DATA; .lucius]")
 
 
@@ -47,14 +48,41 @@ data_option = click.option("--data", metavar="DIR", help="The folder for data an
 @data_option
 @click.option("--no-services", is_flag=True, help="Without the reference services: bring your own.")
 @click.option("--sample", is_flag=True, help="Run the sample job first, and show it; the server then stays up.")
-def up(host: str | None, port: int | None, data: str | None, no_services: bool, sample: bool) -> None:
-    """Run everything in one process: API, engine, services."""
+@click.option(
+    "--profile",
+    type=click.Choice(["temporal"]),
+    help="Each part as a process of its own: PostgreSQL, Temporal, API, worker, reconciler, services.",
+)
+@click.option("--temporal-port", type=PORT, help="With --profile: Temporal's port. [a free one]")
+@click.option("--temporal-ui-port", type=PORT, help="With --profile: the port of Temporal's UI. [a free one]")
+def up(
+    host: str | None,
+    port: int | None,
+    data: str | None,
+    no_services: bool,
+    sample: bool,
+    profile: str | None,
+    temporal_port: int | None,
+    temporal_ui_port: int | None,
+) -> None:
+    """Run everything in one process: API, engine, services.
+
+    With --profile temporal, on Temporal and PostgreSQL: every part is a process of its own on this machine, started,
+    watched, restarted and stopped together. Their logs are in the folder logs of the data folder.
+    """
     if sample and no_services:
         raise click.UsageError("--sample needs the reference services; leave --no-services out.")
+    if profile is None and (temporal_port or temporal_ui_port):
+        raise click.UsageError("--temporal-port and --temporal-ui-port are for --profile temporal.")
     from lucius.cli.sample import run_sample
 
-    settings = _settings(host=host, port=port, data=data)
-    _run("run_up", settings, services=not no_services, sample=run_sample if sample else None)
+    settings = settings_of(host=host, port=port, data=data)
+    options: dict[str, Any] = {"services": not no_services, "sample": run_sample if sample else None}
+    if profile is None:
+        run("run_up", settings, **options)
+    else:
+        ports = {"temporal_port": temporal_port or 0, "ui_port": temporal_ui_port or 0}
+        run("run_profile", settings, **options, **ports)
 
 
 @click.command()
@@ -63,14 +91,21 @@ def up(host: str | None, port: int | None, data: str | None, no_services: bool, 
 @data_option
 def api(host: str | None, port: int | None, data: str | None) -> None:
     """Run the API alone. The database must be up to date: see `lucius db upgrade`."""
-    _run("run_api", _settings(host=host, port=port, data=data))
+    run("run_api", settings_of(host=host, port=port, data=data))
+
+
+@click.command()
+@data_option
+def worker(data: str | None) -> None:
+    """Run the workflows of jobs on Temporal. Needs LUCIUS_ENGINE=temporal."""
+    run("run_worker", settings_of(data=data))
 
 
 @click.command()
 @data_option
 def reconciler(data: str | None) -> None:
     """Run the dispatcher, the sweeper and the repair of drift."""
-    _run("run_reconciler", _settings(data=data))
+    run("run_reconciler", settings_of(data=data))
 
 
 @click.group()
@@ -82,14 +117,14 @@ def db() -> None:
 @data_option
 def db_upgrade(data: str | None) -> None:
     """Bring the tables to this version's form."""
-    _say(_run("db_upgrade", _settings(data=data)) or "The tables are up to date.")
+    _say(run("db_upgrade", settings_of(data=data)) or "The tables are up to date.")
 
 
 @db.command("verify")
 @data_option
 def db_verify(data: str | None) -> None:
     """Say whether the tables are as this version needs them; changes nothing."""
-    _say(_run("db_verify", _settings(data=data)) or "The tables are as they should be.")
+    _say(run("db_verify", settings_of(data=data)) or "The tables are as they should be.")
 
 
 @click.command()
@@ -106,11 +141,11 @@ def prune(older_than: int, data: str | None) -> None:
 
     With everything that belongs to them.
     """
-    removed = _run("prune", _settings(data=data), older_than)
+    removed = run("prune", settings_of(data=data), older_than)
     _say(f"{removed} jobs removed." if isinstance(removed, int) else removed or "Done.")
 
 
-COMMANDS = (up, api, reconciler)
+COMMANDS = (up, api, worker, reconciler)
 UPKEEP = (db, prune)
 
 
@@ -127,7 +162,7 @@ def server_packages() -> Iterator[None]:
         ) from error
 
 
-def _settings(**overrides: Any) -> Settings:
+def settings_of(**overrides: Any) -> Settings:
     with server_packages():
         from lucius.settings import SettingsError, read_settings
 
@@ -137,7 +172,7 @@ def _settings(**overrides: Any) -> Settings:
         raise Unusable(str(error)) from error
 
 
-def _run(function: str, *arguments: Any, **options: Any) -> Any:
+def run(function: str, *arguments: Any, **options: Any) -> Any:
     """Run a role. It is loaded only now: it knows every adapter, and that takes time."""
     with server_packages():
         from lucius import roles

@@ -93,6 +93,7 @@ def show_job(job: Job) -> dict[str, Any]:
         "request_type": spec.request_type,
         "protocol_id": spec.protocol_id,
         "protocol_version": spec.protocol_version,
+        "engine": job.engine,
         "status": job.status,
         "current_step_id": job.current_step.spec.step_id,
         "progress": job.progress,

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from lucius.domain.errors import InfrastructureError
 from lucius.domain.inputs import DeadlinePassed, Input
-from lucius.domain.job import Job
+from lucius.domain.job import OUTBOX, Job
 from lucius.engines.outbox.cache import JobCache
 from lucius.engines.outbox.work import Decider, Pending, Work
 from lucius.ports.bus import DeliveryRef
@@ -175,6 +175,10 @@ class Turns:
         """Decide one input; what goes wrong with it is its own affair."""
         if work is None or (pending.tenant_id is not None and not _is_tenants(work, pending.tenant_id)):
             _answer(pending, None)
+            return
+        if work.job is not None and work.job.engine != OUTBOX:
+            detail = f"job {pending.job_id} is driven by the engine {work.job.engine}, which this process does not run"
+            self._fail([pending], InfrastructureError.unavailable(f"{detail}: set LUCIUS_ENGINE={work.job.engine}"))
             return
         try:
             self._decider.decide(work, pending, now)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, Interceptor
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
@@ -16,21 +18,24 @@ from lucius.domain.errors import InfrastructureError
 from lucius.domain.job import Job
 from lucius.engines.temporal.messages import DATA_CONVERTER
 from lucius.engines.temporal.settings import TemporalSettings
+from lucius.settings import SettingsError
 
 TENANT = SearchAttributeKey.for_keyword("LuciusTenant")
 STATUS = SearchAttributeKey.for_keyword("LuciusStatus")
 REQUEST_TYPE = SearchAttributeKey.for_keyword("LuciusRequestType")
 PROTOCOL = SearchAttributeKey.for_keyword("LuciusProtocol")
+CERTIFICATE_ADVICE = "see LUCIUS_TEMPORAL_TLS_CA_FILE and LUCIUS_TEMPORAL_TLS_SERVER_NAME"
 SEARCH_ATTRIBUTES = (TENANT, STATUS, REQUEST_TYPE, PROTOCOL)
 
 
 async def connect(settings: TemporalSettings, interceptors: list[Interceptor] | None = None) -> Client:
-    """Raises `InfrastructureError` where Temporal cannot be reached or will not have us."""
+    """Raises `InfrastructureError` where Temporal cannot be reached or will not have us, `SettingsError` where a file
+    that the settings name cannot be used."""
     options: dict[str, Any] = {}
     if settings.metrics_address:
         options["runtime"] = Runtime(telemetry=TelemetryConfig(metrics=PrometheusConfig(settings.metrics_address)))
     try:
-        return await Client.connect(
+        client = await Client.connect(
             settings.address,
             namespace=settings.namespace,
             data_converter=DATA_CONVERTER,
@@ -39,23 +44,39 @@ async def connect(settings: TemporalSettings, interceptors: list[Interceptor] | 
             interceptors=interceptors or [],
             **options,
         )
+        await client.workflow_service.describe_namespace(
+            DescribeNamespaceRequest(namespace=settings.namespace),
+            timeout=timedelta(seconds=settings.rpc_timeout_seconds),
+        )
     except (RuntimeError, RPCError) as error:
-        raise InfrastructureError.unavailable(f"Temporal at {settings.address} is out of reach: {error}") from error
+        if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
+            detail = f"Temporal at {settings.address} has no namespace {settings.namespace}: make it, or set"
+            raise InfrastructureError.unavailable(f"{detail} LUCIUS_TEMPORAL_NAMESPACE to one that exists") from error
+        reason = f"its certificate is not trusted, {CERTIFICATE_ADVICE}: " if "InvalidCertificate" in str(error) else ""
+        detail = f"Temporal at {settings.address} is out of reach: {reason}{error}"
+        raise InfrastructureError.unavailable(detail) from error
+    return client
 
 
 def _tls(settings: TemporalSettings) -> TLSConfig | bool:
-    if not (settings.tls or settings.api_key or settings.tls_ca_file or settings.tls_cert_file):
+    files = (settings.tls_ca_file, settings.tls_cert_file, settings.tls_key_file)
+    if not (settings.tls or settings.api_key or any(files)):
         return False
+    if bool(settings.tls_cert_file) != bool(settings.tls_key_file):
+        raise SettingsError("LUCIUS_TEMPORAL_TLS_CERT_FILE and LUCIUS_TEMPORAL_TLS_KEY_FILE go together: set both")
     return TLSConfig(
-        server_root_ca_cert=_content(settings.tls_ca_file),
-        client_cert=_content(settings.tls_cert_file),
-        client_private_key=_content(settings.tls_key_file),
+        server_root_ca_cert=_content("TLS_CA_FILE", settings.tls_ca_file),
+        client_cert=_content("TLS_CERT_FILE", settings.tls_cert_file),
+        client_private_key=_content("TLS_KEY_FILE", settings.tls_key_file),
         domain=settings.tls_server_name or None,
     )
 
 
-def _content(path: str) -> bytes | None:
-    return Path(path).read_bytes() if path else None
+def _content(name: str, path: str) -> bytes | None:
+    try:
+        return Path(path).read_bytes() if path else None
+    except OSError as error:
+        raise SettingsError(f"LUCIUS_TEMPORAL_{name}={path!r} cannot be read: {error.strerror}") from error
 
 
 async def ensure_search_attributes(client: Client) -> list[str]:

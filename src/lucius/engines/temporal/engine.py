@@ -17,47 +17,29 @@ from msgspec.structs import replace
 from temporalio.client import Client
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from lucius.domain.callbacks import TokenSigner
 from lucius.domain.decide import decide
 from lucius.domain.directive import CallbackUrls, build_directive, message_id
-from lucius.domain.effects import Outcome
 from lucius.domain.errors import InfrastructureError
-from lucius.domain.inputs import (
-    Acked,
-    Callback,
-    CancelAsked,
-    HeartbeatSeen,
-    Operation,
-    PauseAsked,
-    Resulted,
-    ResumeAsked,
-)
-from lucius.domain.job import JOB_TERMINAL, TEMPORAL, Job, JobStatus
+from lucius.domain.inputs import Callback, Operation
+from lucius.domain.job import JOB_TERMINAL, TEMPORAL, Job
 from lucius.engines.temporal.activities import Hands, is_unsent
 from lucius.engines.temporal.client import ensure_search_attributes, search_attributes_of
 from lucius.engines.temporal.messages import WORKFLOW, JobStart
 from lucius.engines.temporal.reconciler import Reconciler
 from lucius.engines.temporal.settings import TemporalSettings
+from lucius.engines.temporal.teller import Teller, guarded, unavailable
 from lucius.engines.temporal.worker import make_worker
 from lucius.ports.bus import Bus, Message
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine, NewJob, Started, Told
-from lucius.ports.ledger import Change, Committed, Conflict, Duplicate, Ledger, LedgerUnavailable, Saturated
+from lucius.ports.ledger import Change, Committed, Duplicate, Ledger, Saturated
 from lucius.ports.observer import Observer
 
 T = TypeVar("T")
 
-SIGNALS: dict[type, str] = {
-    Acked: "step_ack",
-    Resulted: "step_result",
-    HeartbeatSeen: "step_heartbeat",
-    CancelAsked: "cancel",
-    PauseAsked: "pause",
-    ResumeAsked: "resume",
-}
-TRIES_MAX = 10
 OUTBOX_MAX = 10_000
 
 
@@ -130,6 +112,10 @@ class TemporalEngine:
                     " add LuciusTenant, LuciusStatus, LuciusRequestType and LuciusProtocol (Keyword), or set"
                     " LUCIUS_TEMPORAL_SEARCH_ATTRIBUTES=false"
                 ) from error
+        self._teller = Teller(
+            self._client, self._ledger, self._clock, self._fresh, self.start, self._changed, self._call,
+            self._elsewhere, self._rpc,
+        )  # fmt: skip
         if self._works:
             self._working = asyncio.create_task(make_worker(self._client, self._hands, self._settings).run())
         if self._reconciles:
@@ -164,14 +150,14 @@ class TemporalEngine:
         return self._call(self._submit(new))
 
     def tell(self, job_id: str, tenant_id: str | None, fact: Callback | Operation) -> Awaitable[Told | None]:
-        return self._call(self._tell(job_id, tenant_id, fact))
+        return self._teller.tell(job_id, tenant_id, fact)
 
     async def retry_outbox(self) -> int:
-        rows = await self._guarded(self._ledger.outbox(OUTBOX_MAX))
-        jobs = await self._guarded(self._ledger.load([row.job_id for row in rows]))
+        rows = await guarded(self._ledger.outbox(OUTBOX_MAX))
+        jobs = await guarded(self._ledger.load([row.job_id for row in rows]))
         waiting = [job for job in jobs.values() if job.engine == TEMPORAL and is_unsent(job)]
         for job in waiting:
-            await self._signal(job, "retry_dispatch")
+            await self._teller.signal(job, "retry_dispatch")
         others = await self._elsewhere.retry_outbox() if self._elsewhere is not None else 0
         return len(waiting) + others
 
@@ -204,7 +190,7 @@ class TemporalEngine:
         decision = decide(None, new.fact, self._clock.now(), self._fresh)
         job = replace(decision.job, engine=TEMPORAL)
         change = Change(before=None, after=job, events=decision.events, claim=new.claim, limits=new.limits)
-        outcome = (await self._guarded(self._ledger.commit([change])))[0]
+        outcome = (await guarded(self._ledger.commit([change])))[0]
         if isinstance(outcome, Duplicate):
             if outcome.status not in JOB_TERMINAL:
                 await self._heal(outcome.job_id)
@@ -234,67 +220,18 @@ class TemporalEngine:
                 task_timeout=timedelta(seconds=self._settings.task_seconds),
                 search_attributes=search_attributes_of(job) if self._settings.search_attributes else None,
                 rpc_timeout=self._rpc,
+                request_eager_start=self._works,
             )
         except WorkflowAlreadyStartedError:
             return False
         except RPCError as error:
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
         return True
 
     async def _heal(self, job_id: str) -> None:
-        job = (await self._guarded(self._ledger.load([job_id]))).get(job_id)
+        job = (await guarded(self._ledger.load([job_id]))).get(job_id)
         if job is not None and job.engine == TEMPORAL and not job.is_terminal:
             await self.start(job)
-
-    # --- Callbacks and operations ------------------------------------------------------------------------------------
-
-    async def _tell(self, job_id: str, tenant_id: str | None, fact: Callback | Operation) -> Told | None:
-        for _ in range(TRIES_MAX):
-            job = (await self._guarded(self._ledger.load([job_id]))).get(job_id)
-            if job is None or (tenant_id is not None and job.spec.tenant_id != tenant_id):
-                return None
-            if job.engine != TEMPORAL:
-                if self._elsewhere is None:
-                    raise InfrastructureError.unavailable(f"job {job_id} is driven by the engine {job.engine}")
-                return await self._elsewhere.tell(job_id, tenant_id, fact)
-            decision = decide(job, fact, self._clock.now(), self._fresh)
-            told = Told(decision.outcome, decision.job.status, decision.job.status is JobStatus.CANCELLING)
-            if job.is_terminal:
-                # Its workflow is over, or about to be, and writes no more: what comes now is recorded from here.
-                if decision.job is not job and not await self._record_late(job, decision.job, decision.events):
-                    continue
-                return told
-            if isinstance(fact, Operation) and decision.outcome is not Outcome.APPLIED:
-                return told
-            if not await self._signal(job, SIGNALS[type(fact)], fact):
-                continue
-            return told if decision.outcome is not Outcome.APPLIED else replace(told, outcome=Outcome.RECEIVED)
-        raise InfrastructureError.unavailable("the job kept changing; ask again")
-
-    async def _record_late(self, before: Job, after: Job, events: Any) -> bool:
-        outcome = (await self._guarded(self._ledger.commit([Change(before=before, after=after, events=events)])))[0]
-        if isinstance(outcome, Conflict):
-            return False
-        self._changed(after)
-        return True
-
-    async def _signal(self, job: Job, name: str, *arguments: Any) -> bool:
-        """Hand a fact to the job's workflow; False if the job has ended meanwhile."""
-        handle = self._client.get_workflow_handle(job.job_id)
-        for is_last in (False, True):
-            try:
-                await handle.signal(name, args=list(arguments), rpc_timeout=self._rpc)
-                return True
-            except RPCError as error:
-                if error.status is not RPCStatusCode.NOT_FOUND or is_last:
-                    raise _unavailable(error) from error
-            # The ledger has the job and Temporal has not, or no longer: it is started from where the ledger knows it.
-            if not await self.start(job):
-                current = (await self._guarded(self._ledger.load([job.job_id]))).get(job.job_id)
-                if current is None or current.is_terminal:
-                    return False
-                await self.start(current, again=True)
-        return False
 
     # --- Inside ------------------------------------------------------------------------------------------------------
 
@@ -312,14 +249,8 @@ class TemporalEngine:
         try:
             await self._client.service_client.check_health(timeout=self._rpc)
         except RPCError as error:
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
         self._is_away = False
-
-    async def _guarded(self, reading: Awaitable[T]) -> T:
-        try:
-            return await reading
-        except LedgerUnavailable as error:
-            raise InfrastructureError.unavailable(str(error)) from error
 
     def _changed(self, job: Job) -> None:
         for event, until_ended in self._watchers.get(job.job_id, {}).items():
@@ -344,7 +275,3 @@ class TemporalEngine:
                 await asyncio.sleep(seconds)
 
         return asyncio.create_task(loop(), name=name)
-
-
-def _unavailable(error: RPCError) -> InfrastructureError:
-    return InfrastructureError.unavailable(f"Temporal does not answer: {error.message}")

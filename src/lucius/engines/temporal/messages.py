@@ -16,6 +16,7 @@ from temporalio.converter import (
 )
 
 from lucius.domain.effects import Event
+from lucius.domain.inputs import Acked, Callback, HeartbeatSeen, Resulted
 from lucius.domain.job import Job
 from lucius.domain.time import Instant
 
@@ -37,6 +38,26 @@ class JobEnd(Struct, frozen=True):
 
     status: str
     revision: int
+
+
+class StepCallback(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One of several callbacks in one signal: whichever of these is there."""
+
+    ack: Acked | None = None
+    heartbeat: HeartbeatSeen | None = None
+    result: Resulted | None = None
+
+    @classmethod
+    def of(cls, fact: Callback) -> StepCallback:
+        if isinstance(fact, Acked):
+            return cls(ack=fact)
+        return cls(result=fact) if isinstance(fact, Resulted) else cls(heartbeat=fact)
+
+    @property
+    def fact(self) -> Callback:
+        fact = self.ack or self.heartbeat or self.result
+        assert fact is not None, "a callback is one of the three"
+        return fact
 
 
 class Projection(Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
 from typing import NamedTuple
 
 from temporalio.client import Client, WorkflowExecutionStatus
@@ -47,6 +48,7 @@ class Reconciler:
         self._observer = observer
         self._settings = settings
         self._start = start
+        self._rpc = timedelta(seconds=settings.rpc_timeout_seconds)
 
     async def heal(self) -> int:
         """Find drift and mend it; how much there was."""
@@ -70,7 +72,7 @@ class Reconciler:
     async def _compare(self, job: Job, looks_inside: bool) -> Drift | None:
         handle = self._client.get_workflow_handle(job.job_id)
         try:
-            description = await handle.describe()
+            description = await handle.describe(rpc_timeout=self._rpc)
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return Drift(job.job_id, NO_WORKFLOW, f"the ledger says {job.status}, and there is no workflow")
@@ -82,7 +84,7 @@ class Reconciler:
             status = description.status.name if description.status else "unknown"
             return Drift(job.job_id, WORKFLOW_OVER, f"the ledger says {current.status}, the workflow is {status}")
         if looks_inside:
-            held = await handle.query("state", result_type=Job)
+            held = await handle.query("state", result_type=Job, rpc_timeout=self._rpc)
             current = (await self._ledger.load([job.job_id])).get(job.job_id)
             if current is not None and current.revision < held.revision:
                 detail = f"the ledger has revision {current.revision}, the workflow {held.revision}"
@@ -111,9 +113,10 @@ class Reconciler:
             before_id = page[-1].job_id
 
     async def _rowless(self) -> AsyncIterator[str]:
-        running = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running'"
+        queue = self._settings.task_queue.replace("'", "")
+        running = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running' AND TaskQueue = '{queue}'"
         ids: list[str] = []
-        async for execution in self._client.list_workflows(running, page_size=PAGE):
+        async for execution in self._client.list_workflows(running, page_size=PAGE, rpc_timeout=self._rpc):
             ids.append(execution.id)
             if len(ids) >= PAGE:
                 for job_id in await self._missing(ids):

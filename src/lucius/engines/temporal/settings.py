@@ -30,4 +30,6 @@ class TemporalSettings(Struct, frozen=True, kw_only=True):
     """How long a workflow task waits for the worker that knows the job before any other may have it."""
     publish_timeout_seconds: float = 10.0
     workflow_tasks_max: int = 100
+    sandbox: bool = False
+    """Whether workflows run in the SDK's sandbox; tests do, a server need not."""
     stop_seconds: float = 10.0

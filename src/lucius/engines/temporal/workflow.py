@@ -35,7 +35,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from lucius.domain.job import Job
     from lucius.domain.step import StepStatus
-    from lucius.engines.temporal.messages import WORKFLOW, JobEnd, JobStart, Projection, Recorded
+    from lucius.engines.temporal.messages import WORKFLOW, JobEnd, JobStart, Projection, Recorded, StepCallback
 
 STATUS = SearchAttributeKey.for_keyword("LuciusStatus")
 ACTIVITY_SECONDS_MAX = 20
@@ -73,7 +73,8 @@ class JobWorkflow:
         self._try_at = 0
         self._tries_deferred = 0
         self._is_to_restore = False
-        self._shown_status = ""
+        # It was started with search attributes that say so.
+        self._shown_status: str = start.job.status
 
     # --- What it is told ---------------------------------------------------------------------------------------------
 
@@ -88,6 +89,11 @@ class JobWorkflow:
     @workflow.signal
     def step_heartbeat(self, fact: HeartbeatSeen) -> None:
         self._inbox.append(fact)
+
+    @workflow.signal
+    def step_callbacks(self, callbacks: list[StepCallback]) -> None:
+        """Several that came together, in their order."""
+        self._inbox += [callback.fact for callback in callbacks]
 
     @workflow.signal
     def cancel(self, fact: CancelAsked) -> None:

@@ -1,0 +1,32 @@
+"""Becomes another program, which the kernel will signal when the process that started it is gone, however it went.
+
+Run as a script: `bound.py SIGNAL PARENT_PID USER PROGRAM ARGUMENT…`, with an empty USER for the same one. The wish is
+made here and not between fork and exec of the parent, because that may have threads. Only Linux knows it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pwd
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    number, parent, user, *command = sys.argv[1:]
+    if user:
+        entry = pwd.getpwnam(user)
+        os.initgroups(user, entry.pw_gid)
+        os.setgid(entry.pw_gid)
+        os.setuid(entry.pw_uid)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)  # After setuid, which would undo it.
+    if os.getppid() != int(parent):
+        sys.exit("the process that started this one is gone already")
+    os.execv(command[0], command)  # noqa: S606 - the parent's own command line
+
+
+if __name__ == "__main__":
+    main()

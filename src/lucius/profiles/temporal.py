@@ -1,0 +1,249 @@
+"""`lucius up --profile temporal`: PostgreSQL, Temporal, API, worker, reconciler and services on this machine.
+
+Parts are started one after another, each when the one before it is ready, and stopped in reverse. Should this process
+be killed, the kernel tells each of them (see `bound`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import importlib.util
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+from msgspec.structs import replace
+
+from lucius.api.serving import listen, reachable
+from lucius.bootstrap import with_secrets
+from lucius.profiles.part import Part, Plan
+from lucius.profiles.postgres import plan_postgres
+from lucius.profiles.temporal_server import HOST, NAMESPACE, free_port, plan_temporal, temporal_program
+from lucius.settings import Settings, SettingsError
+
+Sample = Callable[[str, str, Path], Awaitable[object]]
+SERVICES = ("ocr", "embedding", "sis")
+UPGRADE_SECONDS_MAX = 120.0
+PROBE_SECONDS_MAX = 5.0
+DRAIN_SECONDS = "6.5"
+"""How long services finish their work once they are asked to stop."""
+ENVIRONMENT_FILE = "profile.env"
+LOCK_FILE = "profile.lock"
+
+
+def run_profile(
+    settings: Settings, services: bool = True, sample: Sample | None = None, temporal_port: int = 0, ui_port: int = 0
+) -> None:
+    _check(settings)
+    folder = Path(settings.data).resolve()
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    settings = with_secrets(settings)  # The ledger that it names is the embedded one still, so what is missing is made.
+    if services and not settings.api_key:
+        raise SettingsError(
+            "the reference services log in with LUCIUS_API_KEY: set it, or leave them out (--no-services)"
+        )
+    with listen(settings) as probe:  # Whether the port can be had is better known before anything runs.
+        settings = replace(settings, data=str(folder), port=probe.getsockname()[1])
+    program = temporal_program()
+    with _owned(folder):
+        profile = Profile(settings, services, program, temporal_port or free_port(), ui_port or free_port())
+        asyncio.run(profile.run(sample))
+
+
+def _check(settings: Settings) -> None:
+    if settings.ledger != Settings().ledger:
+        raise SettingsError("--profile temporal brings its own ledger: leave LUCIUS_LEDGER out")
+    for module, extra in (("temporalio", "temporal"), ("asyncpg", "postgres")):
+        if not _is_installed(module):
+            raise SettingsError(
+                f"--profile temporal needs the extra `{extra}`: pip install 'lucius[server,temporal,postgres,profile]'"
+                f" ({module} is not installed)"
+            )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@contextmanager
+def _owned(folder: Path) -> Iterator[None]:
+    """The data folder is this process's alone; the lock goes with the process, however it ends."""
+    with (folder / LOCK_FILE).open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.seek(0)
+            owner = lock.read(32).strip() or "another"
+            raise SettingsError(
+                f"{folder} is in use by process {owner}: stop that one, or choose another folder (--data)"
+            ) from error
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield
+
+
+class Profile:
+    def __init__(self, settings: Settings, services: bool, program: str, temporal_port: int, ui_port: int) -> None:
+        self._settings = settings
+        self._services = services
+        self._folder = Path(settings.data)
+        self._temporal = (program, temporal_port, ui_port)
+        self._url = f"http://{reachable(settings.host)}:{settings.port}"
+        self._parts: list[Part] = []
+        self._temporary: list[Path] = []
+
+    async def run(self, sample: Sample | None) -> None:
+        stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def asked() -> None:
+            if stopped.is_set():  # Twice: somebody is in a hurry, and every part is safe at any moment.
+                for part in self._parts:
+                    part.kill()
+            stopped.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, asked)
+        running = asyncio.create_task(self._run(sample))
+        waiting = asyncio.create_task(stopped.wait())
+        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        running.cancel()
+        waiting.cancel()
+        await asyncio.wait({running})
+        try:
+            for part in self._parts:
+                await part.unwatch()
+            for part in reversed(self._parts):
+                await part.stop()
+        finally:
+            (self._folder / ENVIRONMENT_FILE).unlink(missing_ok=True)
+            for folder in self._temporary:
+                with suppress(OSError):  # Something is in it still; the next start uses it again.
+                    folder.rmdir()
+        if not running.cancelled():
+            running.result()
+        say("LUCIUS has stopped.")
+
+    async def _run(self, sample: Sample | None) -> None:
+        program, port, ui_port = self._temporal
+        outer = {name: value for name, value in os.environ.items() if not name.startswith("LUCIUS_")}
+        database = plan_postgres(self._folder / "postgres", outer)
+        if database.sockets.parent != self._folder:
+            self._temporary.append(database.sockets)
+        environment = self._environment(database.url, f"{HOST}:{port}")
+        await self._start(database.plan)
+        await self._start(plan_temporal(program, self._folder / "temporal.db", port, ui_port, outer))
+        await self._upgrade(environment)
+        self._write_environment(environment)
+        for plan in self._roles(environment):
+            await self._start(plan)
+        say(self._greeting(ui_port))
+        watching = [part.watch() for part in self._parts]
+        if sample is not None:
+            watching.append(asyncio.create_task(self._sample(sample)))
+        done, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+
+    async def _start(self, plan: Plan) -> None:
+        part = Part(plan, self._folder / "logs", say)
+        self._parts.append(part)
+        say(f"{plan.name} is starting")
+        await part.start()
+
+    async def _upgrade(self, environment: dict[str, str]) -> None:
+        part = Part(
+            Plan(name="upgrade", command=_lucius("db", "upgrade"), environment=environment), self._folder / "logs", say
+        )
+        self._parts.append(part)
+        await part.finish(UPGRADE_SECONDS_MAX)
+        self._parts.remove(part)
+
+    def _roles(self, environment: dict[str, str]) -> Iterator[Plan]:
+        async def answers(said: str) -> bool:
+            try:
+                async with httpx.AsyncClient(timeout=PROBE_SECONDS_MAX, trust_env=False) as client:
+                    return (await client.get(f"{self._url}/readyz")).status_code == 200
+            except httpx.HTTPError:
+                return False
+
+        async def has_begun(said: str) -> bool:
+            return " is running" in said
+
+        async def serves(said: str) -> bool:
+            return all(f"{name} serves " in said for name in SERVICES)
+
+        alone = environment | {"LUCIUS_TEMPORAL_METRICS_ADDRESS": ""}  # It can be served by one of them: the worker.
+        yield Plan(name="worker", command=_lucius("worker"), environment=environment, is_ready=has_begun)
+        yield Plan(name="api", command=_lucius("api"), environment=alone, is_ready=answers)
+        yield Plan(name="reconciler", command=_lucius("reconciler"), environment=alone, is_ready=has_begun)
+        if self._services:
+            command = _lucius("platform", *SERVICES)
+            yield Plan(name="services", command=command, environment=environment, is_ready=serves)
+
+    def _environment(self, ledger_url: str, temporal_address: str) -> dict[str, str]:
+        """This process's own, and on top of it what makes the parts one deployment."""
+        settings = self._settings
+        return {
+            "LUCIUS_PLATFORM_STATE": str(self._folder / "services"),
+            "LUCIUS_PLATFORM_DRAIN_SECONDS": DRAIN_SECONDS,
+            **os.environ,
+            "LUCIUS_LEDGER": ledger_url,
+            "LUCIUS_BUS": "sql",
+            "LUCIUS_ENGINE": "temporal",
+            "LUCIUS_TEMPORAL_ADDRESS": temporal_address,
+            "LUCIUS_TEMPORAL_NAMESPACE": NAMESPACE,
+            "LUCIUS_TEMPORAL_API_KEY": "",
+            "LUCIUS_TEMPORAL_TLS": "false",
+            "LUCIUS_TEMPORAL_TLS_CA_FILE": "",
+            "LUCIUS_TEMPORAL_TLS_CERT_FILE": "",
+            "LUCIUS_DATA": settings.data,
+            "LUCIUS_HOST": settings.host,
+            "LUCIUS_PORT": str(settings.port),
+            "LUCIUS_URL": self._url,
+            "LUCIUS_ORCHESTRATOR_URL": settings.orchestrator_url or self._url,
+            "LUCIUS_API_KEY": settings.api_key,
+            "LUCIUS_CALLBACK_KEYS": ",".join(settings.callback_keys),
+            "LUCIUS_FILE_REFS_ALLOWED": "true",
+        }
+
+    def _write_environment(self, environment: dict[str, str]) -> None:
+        """For a shell beside it: with these settings, `lucius temporal check` and the like find this deployment."""
+        path = self._folder / ENVIRONMENT_FILE
+        path.unlink(missing_ok=True)
+        lines = [f"{name}={shlex.quote(value)}\n" for name, value in environment.items() if name.startswith("LUCIUS_")]
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.writelines(lines)
+
+    async def _sample(self, sample: Sample) -> None:
+        await sample(self._url, self._settings.api_key, self._folder / "sample")
+        say(f"\nLUCIUS stays up at {self._url}. Press Ctrl-C to stop it.")
+        await asyncio.Event().wait()
+
+    def _greeting(self, ui_port: int) -> str:
+        lines = [
+            f"LUCIUS is up at {self._settings.orchestrator_url or self._url}",
+            f"  API key      {self._settings.api_key or 'as configured'}",
+            f"  Temporal UI  http://{HOST}:{ui_port}",
+            f"  data         {self._folder}",
+            f"  logs         {self._folder / 'logs'}: {', '.join(part.log.name for part in self._parts)}",
+            f"  settings     set -a; . {shlex.quote(str(self._folder / ENVIRONMENT_FILE))}; set +a",
+        ]
+        return "\n".join(lines)
+
+
+def _lucius(*words: str) -> list[str]:
+    return [sys.executable, "-m", "lucius.cli.main", *words]
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

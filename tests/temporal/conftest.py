@@ -1,0 +1,29 @@
+"""A real Temporal server, and stands on it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from tests.temporal.shapes import TemporalStand, stand_in_memory, stand_on_sqlite, start_server
+
+
+@pytest.fixture(scope="module")
+def temporal_address() -> Iterator[str]:
+    """One server a module; every stand has a task queue of its own."""
+    yield from start_server()
+
+
+@pytest.fixture
+async def outside(temporal_address: str) -> AsyncIterator[TemporalStand]:
+    """A stand whose bus is not in the ledger's database."""
+    async with stand_in_memory(temporal_address) as stand:
+        yield stand
+
+
+@pytest.fixture
+async def inside(temporal_address: str, tmp_path: Path) -> AsyncIterator[TemporalStand]:
+    """A stand whose bus is in the ledger's database."""
+    async with stand_on_sqlite(temporal_address, tmp_path) as stand:
+        yield stand

@@ -1,0 +1,380 @@
+"""The shapes that a job's history can have on Temporal, each made by driving one real job through it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from msgspec.structs import replace
+from temporalio.client import Client, WorkflowHistory
+from temporalio.testing import WorkflowEnvironment
+from tests.engines.temporal_server import temporal_program
+
+from lucius.buses.memory import MemoryBus
+from lucius.buses.sql import JournaledBus
+from lucius.clocks import SystemClock
+from lucius.domain.attempt import DispatchStatus
+from lucius.domain.callbacks import CallbackKey, TokenSigner
+from lucius.domain.directive import CallbackUrls
+from lucius.domain.job import Job, JobStatus
+from lucius.domain.step import StepStatus
+from lucius.engines.temporal.client import connect
+from lucius.engines.temporal.engine import TemporalEngine
+from lucius.engines.temporal.settings import TemporalSettings
+from lucius.ledgers.memory import MemoryLedger
+from lucius.ledgers.sql import SqlLedger
+from lucius.ports.bus import Bus
+from lucius.ports.clock import Clock
+from lucius.ports.engine import Engine
+from lucius.ports.ledger import Ledger
+from lucius.ports.observer import Observer
+from lucius.sql.schema import upgrade
+from lucius.sql.sqlite import SqliteDatabase
+from lucius.testing.engine_stand import PATIENCE_SECONDS, QUICK, EngineStand
+
+HISTORIES = Path(__file__).parent / "histories"
+CONTINUES_AT_EVENTS = 200
+"""The length of history at which the tests' server suggests to continue as new; Temporal's own default is 4,096."""
+SERVER_OPTIONS = ("--dynamic-config-value", f"limit.historyCount.suggestContinueAsNew={CONTINUES_AT_EVENTS}")
+HEARTBEATS = 60
+
+
+def start_server() -> Iterator[str]:
+    """The address of a real Temporal server, in a loop of its own, until the generator is closed."""
+    loop = asyncio.new_event_loop()
+    environment = loop.run_until_complete(
+        WorkflowEnvironment.start_local(
+            dev_server_existing_path=temporal_program(),
+            dev_server_log_level="error",
+            dev_server_extra_args=SERVER_OPTIONS,
+        )
+    )
+    try:
+        yield environment.client.service_client.config.target_host
+    finally:
+        loop.run_until_complete(environment.shutdown())
+        loop.close()
+
+
+class TemporalStand(EngineStand):
+    """The engine's stand, and Temporal's own view of its jobs."""
+
+    settings: TemporalSettings
+    client: Client
+
+    async def history(self, job_id: str, run_id: str | None = None) -> WorkflowHistory:
+        return await self.client.get_workflow_handle(job_id, run_id=run_id).fetch_history()
+
+    async def runs(self, job_id: str) -> list[WorkflowHistory]:
+        """The history of every run of the job's workflow, oldest first."""
+        found = [await self.history(job_id)]
+        while continued := found[0].events[0].workflow_execution_started_event_attributes.continued_execution_run_id:
+            found.insert(0, await self.history(job_id, continued))
+        return found
+
+    async def over(self, job_id: str) -> None:
+        """Wait for the workflow's end: the ledger shows the job's end a moment before."""
+        await asyncio.wait_for(self.client.get_workflow_handle(job_id).result(), PATIENCE_SECONDS)
+
+
+def quick_settings(address: str) -> TemporalSettings:
+    return TemporalSettings(
+        address=address,
+        task_queue=f"test-{uuid.uuid4()}",
+        reconcile_interval=0.5,
+        overdue_seconds=0.2,
+        publish_timeout_seconds=0.25,
+        stop_seconds=0.2,
+        sandbox=True,
+    )
+
+
+@asynccontextmanager
+async def open_stand(address: str, ledger: Ledger, bus: Bus) -> AsyncIterator[TemporalStand]:
+    settings = quick_settings(address)
+
+    def make(ledger: Ledger, bus: Bus, clock: Clock) -> Engine:
+        signer = TokenSigner((CallbackKey("k1", b"secret"),))
+        urls = CallbackUrls.under("http://127.0.0.1")
+        return TemporalEngine(lambda: connect(settings), ledger, bus, clock, signer, urls, Observer(), settings)
+
+    async def kill(engine: Engine) -> None:
+        raise AssertionError("nothing is killed here")
+
+    async with TemporalStand(ledger, bus, SystemClock(), make, kill, answers_at_once=False) as stand:
+        stand.settings = settings
+        stand.client = await connect(settings)
+        yield stand
+
+
+@asynccontextmanager
+async def stand_in_memory(address: str) -> AsyncIterator[TemporalStand]:
+    """The bus is outside of the ledger: publishing is an activity of its own."""
+    async with (
+        MemoryBus(SystemClock()) as bus,
+        MemoryLedger() as ledger,
+        open_stand(address, ledger, bus) as stand,
+    ):
+        yield stand
+
+
+@asynccontextmanager
+async def stand_on_sqlite(address: str, folder: Path) -> AsyncIterator[TemporalStand]:
+    """The bus lives in the ledger's database: a new attempt and its directive are one write."""
+    async with SqliteDatabase(folder / "lucius.db") as database:
+        await upgrade(database)
+        async with (
+            JournaledBus(database, SystemClock(), message_bytes_max=8_192) as bus,
+            SqlLedger(database, bus) as ledger,
+            open_stand(address, ledger, bus) as stand,
+        ):
+            yield stand
+
+
+# --- The shapes ------------------------------------------------------------------------------------------------------
+
+
+async def success(stand: TemporalStand) -> str:
+    await stand.start()
+    job_id = await stand.submit()
+    await stand.finish(job_id)
+    return job_id
+
+
+async def together(stand: TemporalStand) -> str:
+    """A service that answers at once: ACK and RESULT come in one batch, and are one signal."""
+    await stand.start()
+    job_id = await stand.submit()
+    for step in (await stand.job(job_id)).steps:
+        work = await stand.take(step.spec.service)
+        await asyncio.gather(stand.ack(work), stand.succeed(work, {"of": step.spec.step_id}))
+    await stand.until(job_id, JobStatus.SUCCEEDED)
+    return job_id
+
+
+async def retries(stand: TemporalStand) -> str:
+    await stand.start()
+    job_id = await stand.submit(steps=["ocr", "sis"])
+    for _ in range(2):
+        work = await stand.take()
+        await stand.ack(work)
+        await stand.fail(work)
+    await stand.finish(job_id)
+    return job_id
+
+
+async def exhausted(stand: TemporalStand) -> str:
+    await stand.start()
+    job_id = await stand.submit(steps=["ocr"])
+    for _ in range(QUICK.max_attempts):
+        await stand.fail(await stand.take())
+    await stand.until(job_id, JobStatus.FAILED_FINAL)
+    return job_id
+
+
+async def rate_limited(stand: TemporalStand) -> str:
+    await stand.start()
+    job_id = await stand.submit(steps=["ocr"])
+    await stand.fail(await stand.take(), rate_limited_seconds=1.0)
+    await stand.finish(job_id)
+    return job_id
+
+
+async def ack_timeout(stand: TemporalStand) -> str:
+    await stand.start()
+    job_id = await stand.submit(steps=["ocr"], policy=replace(QUICK, ack_timeout_seconds=0.3))
+    await stand.take()
+    await stand.until_attempt(job_id, 2)
+    await stand.succeed(await stand.take())
+    await stand.until(job_id, JobStatus.SUCCEEDED)
+    return job_id
+
+
+async def still_queued(stand: TemporalStand) -> str:
+    """An ack deadline while the directive waits in its queue: nobody could have acknowledged it."""
+    await stand.start()
+    job_id = await stand.submit(steps=["ocr"], policy=replace(QUICK, ack_timeout_seconds=0.3))
+    # The events so far: accepted, attempt created, published, and at least one word from the bus.
+    await stand.until(job_id, lambda job: job.event_seq >= 4)
+    await stand.succeed(await stand.take())
+    await stand.until(job_id, JobStatus.SUCCEEDED)
+    return job_id
+
+
+async def lease_expired(stand: TemporalStand) -> str:
+    await stand.start()
+    job_id = await stand.submit(steps=["ocr"], policy=replace(QUICK, lease_seconds=0.3))
+    first = await stand.take()
+    await stand.ack(first)
+    second = await stand.take()
+    await stand.succeed(first)
+    await stand.succeed(second)
+    await stand.until(job_id, JobStatus.SUCCEEDED)
+    return job_id
+
+
+async def cancel_in_work(stand: TemporalStand) -> str:
+    await stand.start()
+    job_id = await stand.submit()
+    work = await stand.take()
+    await stand.ack(work)
+    await stand.until(job_id, StepStatus.PROCESSING)
+    await stand.cancel(job_id)
+    await stand.until(job_id, JobStatus.CANCELLING)
+    await stand.heartbeat(work, 0.5)
+    await stand.fail(work)
+    await stand.until(job_id, JobStatus.CANCELLED)
+    return job_id
+
+
+async def cancel_before_start(stand: TemporalStand) -> str:
+    await stand.start()
+    job_id = await stand.submit(not_before=stand.clock.now() + 60_000)
+    await stand.cancel(job_id)
+    await stand.until(job_id, JobStatus.CANCELLED)
+    return job_id
+
+
+async def pause_and_resume(stand: TemporalStand) -> str:
+    await stand.start()
+    job_id = await stand.submit(steps=["ocr", "sis"])
+    work = await stand.take()
+    await stand.ack(work)
+    await stand.pause(job_id)
+    await stand.until(job_id, JobStatus.PAUSED)
+    await stand.succeed(work)
+    await stand.until(job_id, lambda job: job.steps[0].status is StepStatus.SUCCEEDED)
+    await stand.resume(job_id)
+    await stand.finish(job_id)
+    return job_id
+
+
+async def publish_refused(stand: TemporalStand) -> str:
+    bus = await stand.start_on_faulty_bus()
+    bus.refusal_reason = "too large for words"
+    job_id = await stand.submit(steps=["ocr"])
+    await stand.until(job_id, JobStatus.FAILED_FINAL)
+    return job_id
+
+
+async def refused_inside(stand: TemporalStand) -> str:
+    """A directive that has grown too large for the bus, where publishing is part of the write."""
+    await stand.start()
+    job_id = await stand.submit(steps=["ocr", "sis"])
+    await stand.succeed(await stand.take(), "x" * stand.bus.message_bytes_max)
+    await stand.until(job_id, JobStatus.FAILED_FINAL)
+    return job_id
+
+
+async def bus_away(stand: TemporalStand) -> str:
+    """The bus is out of reach for a while, then somebody says that it is back."""
+    bus = await stand.start_on_faulty_bus()
+    bus.is_down = True
+    job_id = await stand.submit(steps=["ocr"])
+    await stand.until(job_id, _is_waiting_for_the_bus)
+    await asyncio.sleep(1.0)
+    bus.is_down = False
+    await stand.engine.retry_outbox()
+    await stand.finish(job_id)
+    return job_id
+
+
+def _is_waiting_for_the_bus(job: Job) -> bool:
+    attempt = job.current_step.attempt
+    return attempt is not None and attempt.dispatch is DispatchStatus.PENDING
+
+
+async def redrive(stand: TemporalStand) -> str:
+    """A job that takes over the finished steps of one that failed."""
+    await stand.start()
+    failed = await stand.submit()
+    await stand.succeed(await stand.take("ocr"), {"pages": 2})
+    await stand.fail(await stand.take("embedding"), retryable=False)
+    old = await stand.until(failed, JobStatus.FAILED_FINAL)
+    job_id = await stand.submit(done=old.steps[:1], redrive_of=failed)
+    await stand.finish(job_id)
+    return job_id
+
+
+async def deadline_exceeded(stand: TemporalStand) -> str:
+    await stand.start()
+    job_id = await stand.submit(deadline_seconds=1.0)
+    work = await stand.take()
+    await stand.ack(work)
+    await stand.until(job_id, JobStatus.FAILED_FINAL)
+    return job_id
+
+
+async def continued(stand: TemporalStand) -> str:
+    """So many heartbeats that the workflow goes on as a new run."""
+    await stand.start()
+    job_id = await stand.submit(steps=["ocr"])
+    work = await stand.take()
+    await stand.ack(work)
+    for beat in range(1, HEARTBEATS + 1):
+        progress = beat / HEARTBEATS
+        await stand.heartbeat(work, progress)
+        await stand.until(job_id, lambda job: job.current_step.progress == progress)  # noqa: B023
+    await stand.succeed(work)
+    await stand.until(job_id, JobStatus.SUCCEEDED)
+    return job_id
+
+
+async def ledger_ahead(stand: TemporalStand) -> str:
+    """A write was made and its answer lost, so the workflow finds the ledger ahead of it, and adopts what it holds."""
+    ledger = await stand.start_on_faulty_ledger()
+    job_id = await stand.submit(steps=["ocr", "sis"])
+    work = await stand.take()
+    await stand.ack(work)
+    await stand.until(job_id, StepStatus.PROCESSING)
+    ledger.lost_answers = 1
+    await stand.succeed(work)
+    await stand.until(job_id, lambda job: job.current_index == 1)
+    await stand.finish(job_id)
+    return job_id
+
+
+Shape = Callable[[TemporalStand], Awaitable[str]]
+
+OUTSIDE: dict[str, Shape] = {
+    "success": success,
+    "together": together,
+    "retries": retries,
+    "exhausted": exhausted,
+    "rate_limited": rate_limited,
+    "ack_timeout": ack_timeout,
+    "still_queued": still_queued,
+    "lease_expired": lease_expired,
+    "cancel_in_work": cancel_in_work,
+    "cancel_before_start": cancel_before_start,
+    "pause_and_resume": pause_and_resume,
+    "publish_refused": publish_refused,
+    "bus_away": bus_away,
+    "redrive": redrive,
+    "deadline_exceeded": deadline_exceeded,
+    "continued": continued,
+    "ledger_ahead": ledger_ahead,
+}
+"""With a bus outside of the ledger."""
+
+INSIDE: dict[str, Shape] = {
+    "success_inside": success,
+    "together_inside": together,
+    "retries_inside": retries,
+    "ack_timeout_inside": ack_timeout,
+    "cancel_in_work_inside": cancel_in_work,
+    "pause_and_resume_inside": pause_and_resume,
+    "refused_inside": refused_inside,
+    "redrive_inside": redrive,
+    "ledger_ahead_inside": ledger_ahead,
+}
+"""With the bus in the ledger's database."""
+
+
+def read_history(path: Path) -> WorkflowHistory:
+    stored = json.loads(path.read_text())
+    return WorkflowHistory.from_json(stored["workflow_id"], stored["history"])
