@@ -119,7 +119,8 @@ def check_book(job: dict[str, Any], events: list[dict[str, Any]], told: list[Tol
     answered = Counter(
         (one.kind, one.step_id, one.attempt_no, one.outcome)
         for one in told
-        if one.kind != "HEARTBEAT" or one.outcome not in {"APPLIED", "RECEIVED"}  # The trail has one a tenth of progress.
+        # The trail has one heartbeat a tenth of progress.
+        if one.kind != "HEARTBEAT" or one.outcome not in {"APPLIED", "RECEIVED"}
     )
     received = Counter({key[:3]: count for key, count in answered.items() if key[3] == "RECEIVED"})
     missing = Counter({key: count for key, count in answered.items() if key[3] != "RECEIVED"}) - heard

@@ -40,6 +40,9 @@ TOO_LATE_SECONDS = 1.8
 """Longer than the lease."""
 
 
+ANSWERS = {"APPLIED", "RECEIVED", "DUPLICATE", "LATE", "STALE_ATTEMPT", "JOB_TERMINAL"}
+
+
 class Told(NamedTuple):
     """A callback that was answered."""
 
@@ -166,7 +169,7 @@ class Worker:
 
     def _note(self, callback: dict[str, Any], outcome: dict[str, Any]) -> None:
         said = outcome.get("outcome") or outcome["code"]
-        assert said in {"APPLIED", "RECEIVED", "DUPLICATE", "LATE", "STALE_ATTEMPT", "JOB_TERMINAL"}, (callback, outcome)
+        assert said in ANSWERS, (callback, outcome)
         verdict = None
         if callback["type"] == "RESULT":
             verdict = "SUCCEEDED" if callback["status"] == "SUCCEEDED" else "FAILED"
