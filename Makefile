@@ -32,12 +32,14 @@ check: setup ## Lint, types, architecture
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+# More workers than cores: many tests wait for a clock, a process or a server most of their time.
 test: check ## Every check and every test, against real servers
-	@$(BIN)/pytest -n 2 --dist worksteal
+	@$(BIN)/pytest -n 4 --dist worksteal
 
 bench: setup ## Measure speed; writes docs/benchmarks.md and bench/results/latest.json
 	@$(BIN)/python -m bench
 	@$(BIN)/python -m bench.kit
+	@$(BIN)/python -m bench.temporal
 
 diagrams: setup ## Draw the state diagrams of docs/reference/states.md from the tables
 	@$(BIN)/python docs/draw_states.py
