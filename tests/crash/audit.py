@@ -122,12 +122,12 @@ def check_book(job: dict[str, Any], events: list[dict[str, Any]], told: list[Tol
         # The trail has one heartbeat a tenth of progress.
         if one.kind != "HEARTBEAT" or one.outcome not in {"APPLIED", "RECEIVED"}
     )
-    received = Counter({key[:3]: count for key, count in answered.items() if key[3] == "RECEIVED"})
-    missing = Counter({key: count for key, count in answered.items() if key[3] != "RECEIVED"}) - heard
+    if job["engine"] == "temporal":
+        # What is answered goes by the ledger, what is recorded by the job as its workflow finds it a moment later: a
+        # duplicate may be stale by then. It must be there all the same, as often as it was sent.
+        heard, answered = _by_attempt(heard), _by_attempt(answered)
+    missing = answered - heard
     assert not missing, f"{job['jobId']}: answered, and yet not in the ledger: {missing}"
-    # An engine that answers RECEIVED says later, in the trail, what came of it.
-    unheard = received - Counter(key[:3] for key in heard.elements())
-    assert not unheard, f"{job['jobId']}: received, and yet not in the ledger: {unheard}"
     verdicts = {
         (event["stepId"], event["attempt_no"]): event["verdict"] for event in events if _is_applied_result(event)
     }
@@ -157,3 +157,11 @@ def _is(event: dict[str, Any], step: dict[str, Any]) -> bool:
 
 def _is_applied_result(event: dict[str, Any]) -> bool:
     return bool(event["type"] == "RESULT" and event.get("outcome") == "APPLIED")
+
+
+def _by_attempt(book: Counter[Any]) -> Counter[Any]:
+    """The same callbacks, whatever came of each."""
+    counted: Counter[Any] = Counter()
+    for key, count in book.items():
+        counted[key[:3]] += count
+    return counted
