@@ -55,7 +55,7 @@ class Pace(NamedTuple):
     jobs_alone: int
 
 
-QUICK, FULL = Pace(2, 150, 6.0, 15), Pace(9, 1_000, 8.0, 30)
+QUICK, FULL = Pace(2, 150, 6.0, 15), Pace(5, 1_000, 8.0, 30)
 
 
 class Side(msgspec.Struct):
