@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -43,6 +43,21 @@ from lucius.testing.samples import ManualClock  # noqa: E402
 
 _TEMPLATE = f"lucius_template_{os.getpid()}"
 _numbers = count(1)
+CAPTURED_CHARS_MAX = 6_000
+"""What is shown of a failed test's output: servers may say much, and the summary at the end must stay in sight."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    report.sections = [(name, _shortened(text)) for name, text in report.sections]
+    return report
+
+
+def _shortened(text: str) -> str:
+    left_out = len(text) - CAPTURED_CHARS_MAX
+    half = CAPTURED_CHARS_MAX // 2
+    return text if left_out <= 0 else f"{text[:half]}\n… {left_out} characters left out …\n{text[-half:]}"
 
 
 @pytest.fixture

@@ -54,7 +54,6 @@ def make_engine(temporal: str) -> Callable[[Ledger, Bus, Clock], Engine]:
         sticky_seconds=0.3,
         publish_timeout_seconds=0.25,
         stop_seconds=0.2,
-        sandbox=True,
     )
 
     def make(ledger: Ledger, bus: Bus, clock: Clock) -> Engine:

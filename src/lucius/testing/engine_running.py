@@ -73,7 +73,7 @@ class EngineRunning:
                     if service == STEP_IDS[-1]:
                         ended.add(work.job_id)
 
-        async with asyncio.timeout(3 * PATIENCE_SECONDS):
+        async with asyncio.timeout(8 * PATIENCE_SECONDS):
             await asyncio.gather(*(worker(service) for service in STEP_IDS for _ in range(2)))
         assert ended == set(job_ids)
         for job_id in job_ids:

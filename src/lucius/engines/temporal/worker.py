@@ -17,8 +17,8 @@ PURE = ("lucius.domain", "lucius.engines.temporal.messages", "msgspec")
 
 
 def workflow_runner(sandbox: bool = True) -> WorkflowRunner:
-    """In the sandbox whatever would not be the same again is refused. Tests run in it; it costs each job some
-    milliseconds, and finds nothing at run time that they have not found."""
+    """In the sandbox whatever would not be the same again is refused. Histories are recorded and replayed in
+    it; it costs each job some milliseconds, and finds nothing at run time that replays have not found."""
     if not sandbox:
         return UnsandboxedWorkflowRunner()
     return SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules(*PURE))
