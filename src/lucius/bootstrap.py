@@ -34,10 +34,15 @@ from lucius.ports.engine import Engine
 from lucius.ports.ledger import Ledger
 from lucius.ports.observer import Observer, Observers
 from lucius.registries.files import FileRegistry, Overrides
+from lucius.runbooks.opening import Runbooks, open_runbooks
+from lucius.runbooks.orchestrator.orchestrator import OrchestratorSettings
+from lucius.runbooks.scheduler.scheduler import SchedulerSettings
+from lucius.runbooks.sources.limits import SourceLimits
 from lucius.settings import Settings, SettingsError
 from lucius.sql import schema
 from lucius.sql.database import Database
 from lucius.sql.sqlite import SqliteDatabase
+from lucius.sql.volatile import VolatileDatabase
 from lucius.telemetry.log_observer import LogObserver
 from lucius.telemetry.metrics import MetricsObserver
 from lucius.telemetry.traces import Traces, open_traces
@@ -96,12 +101,15 @@ async def open_app(
     *,
     reconciles: bool = True,
     works: bool = True,
+    orchestrates: bool = True,
+    schedules: bool = True,
     upgrades: bool | None = None,
     clock: Clock | None = None,
 ) -> AsyncIterator[Desk]:
     """Everything an application needs, opened and running; closed in reverse, gracefully.
 
     `reconciles`: whether it sweeps, repairs and sends webhooks. `works`: whether it polls for Temporal's tasks.
+    `orchestrates` and `schedules`: whether it runs the orchestrator and the scheduler of runbooks.
     """
     clock = clock or SystemClock()
     settings = with_secrets(settings)
@@ -144,6 +152,9 @@ async def open_app(
         await stack.enter_async_context(engine)
         if reconciles:
             await stack.enter_async_context(WebhookSender(ledger, registry, clock, settings, observer))
+        runbooks = await stack.enter_async_context(
+            _open_runbooks(settings, database, bus, clock, observer, orchestrates, schedules)
+        )
         watcher = asyncio.create_task(registry.watch(settings.registry_reload_seconds), name="registry")
         stack.callback(watcher.cancel)
         queries = Queries(ledger, engine)
@@ -156,6 +167,7 @@ async def open_app(
                 lambda job: limits_for(registry.snapshot(), job.spec.tenant_id, job.spec.routing.resolved_mode),
             ),
             queries=queries,
+            runbooks=runbooks,
             engine=engine,
             ledger=ledger,
             bus=bus,
@@ -166,6 +178,40 @@ async def open_app(
             metrics=metrics,
             traces=traces,
             stopping=asyncio.Event(),
+        )  # fmt: skip
+
+
+@asynccontextmanager
+async def _open_runbooks(
+    settings: Settings,
+    database: Database | None,
+    bus: Bus,
+    clock: Clock,
+    observer: Observer,
+    orchestrates: bool,
+    schedules: bool,
+) -> AsyncIterator[Runbooks]:
+    async with AsyncExitStack() as stack:
+        own_files = (database.path,) if isinstance(database, SqliteDatabase) else ()
+        if database is None:
+            # A ledger in memory has no tables, and runbooks are tables: theirs are in memory too.
+            database = await stack.enter_async_context(VolatileDatabase())
+            await schema.upgrade(database)
+        limits = SourceLimits(query_seconds=settings.source_query_seconds, rows_max=settings.source_rows_max)
+        scheduler = SchedulerSettings(
+            interval=settings.scheduler_interval,
+            source_interval=settings.source_interval,
+            source_share_min=settings.source_share_min,
+            limits=limits,
+        )
+        orchestrator = OrchestratorSettings(
+            sweep_interval=settings.runbook_sweep_interval, stop_seconds=settings.stop_seconds
+        )
+        yield await stack.enter_async_context(
+            open_runbooks(
+                database, bus, clock, observer, orchestrator, scheduler, os.environ, own_files,
+                orchestrates=orchestrates, schedules=schedules,
+            )
         )  # fmt: skip
 
 

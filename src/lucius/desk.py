@@ -13,6 +13,7 @@ from lucius.ports.engine import Engine
 from lucius.ports.ledger import Ledger
 from lucius.ports.observer import Observer
 from lucius.ports.registry import Registry
+from lucius.runbooks.opening import Runbooks
 from lucius.settings import Settings
 from lucius.telemetry.metrics import MetricsObserver
 from lucius.telemetry.traces import Traces
@@ -28,6 +29,7 @@ class Desk(Struct, frozen=True, kw_only=True):
     completion: Completion
     operations: Operations
     queries: Queries
+    runbooks: Runbooks
     engine: Engine
     ledger: Ledger
     bus: Bus

@@ -73,6 +73,16 @@ def run_reconciler(settings: Settings) -> None:
     _run(_reconcile(settings), settings)
 
 
+def run_scheduler(settings: Settings) -> None:
+    """Reads data sources and clocks, and tells the orchestrators of runbooks; one of several leads."""
+    _run(_keep(settings, "scheduler"), settings)
+
+
+def run_runbooks(settings: Settings) -> None:
+    """An orchestrator of runbooks; any number of them may run."""
+    _run(_keep(settings, "runbooks"), settings)
+
+
 def db_upgrade(settings: Settings) -> str:
     async def work() -> str:
         async with _database(settings) as database:
@@ -255,7 +265,8 @@ async def _api(settings: Settings) -> None:
     _needs_shared_ledger(settings, "api", "on one machine use 'lucius up'")
     listener = listen(settings)
     settings = replace(settings, port=listener.getsockname()[1])
-    async with open_app(settings, reconciles=False, works=False) as desk, served(desk, listener) as server:
+    app = open_app(settings, reconciles=False, works=False, orchestrates=False, schedules=False)
+    async with app as desk, served(desk, listener) as server:
         print(f"LUCIUS API at {desk.settings.public_url}", file=sys.stderr, flush=True)
         await server.until_stopped()
         desk.stopping.set()
@@ -268,7 +279,7 @@ async def _work(settings: Settings) -> None:
             " workers"
         )
     _needs_shared_ledger(settings, "worker", "'lucius up' has its own")
-    async with open_app(settings, reconciles=False) as desk:
+    async with open_app(settings, reconciles=False, orchestrates=False, schedules=False) as desk:
         queue, url = settings.temporal_task_queue, desk.settings.public_url
         print(f"LUCIUS worker is running: task queue {queue}, callbacks to {url}", file=sys.stderr, flush=True)
         health = asyncio.create_task(_until_sick(desk))
@@ -294,8 +305,16 @@ async def _until_sick(desk: Desk) -> None:
 
 async def _reconcile(settings: Settings) -> None:
     _needs_shared_ledger(settings, "reconciler", "'lucius up' has its own")
-    async with open_app(settings, works=False):
+    async with open_app(settings, works=False, orchestrates=False, schedules=False):
         print("LUCIUS reconciler is running", file=sys.stderr, flush=True)
+        await _until_signal()
+
+
+async def _keep(settings: Settings, role: str) -> None:
+    _needs_shared_ledger(settings, role, "'lucius up' has its own")
+    schedules = role == "scheduler"
+    async with open_app(settings, reconciles=False, works=False, orchestrates=not schedules, schedules=schedules):
+        print(f"LUCIUS {role} is running", file=sys.stderr, flush=True)
         await _until_signal()
 
 

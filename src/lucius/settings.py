@@ -104,6 +104,16 @@ class Settings(Struct, frozen=True, kw_only=True):
     temporal_reconcile_interval: float = 30.0
     temporal_workflow_tasks_max: int = 100
 
+    # Runbooks.
+    scheduler_interval: float = 1.0
+    source_interval: float = 60.0
+    source_share_min: float = 0.5
+    source_query_seconds: float = 30.0
+    source_rows_max: int = 200_000
+    runbook_sweep_interval: float = 0.5
+    worker_lock_seconds: float = 60.0
+    members_bytes_max: int = 16_777_216
+
     # Webhooks.
     webhook_private_addresses_allowed: bool = False
     webhook_attempts_max: int = 8
@@ -150,5 +160,5 @@ def read_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
 
 CLIENT_VARIABLES = frozenset({"url", "service", "contract_test"})
 """Variables with the same prefix that the command line and the contract kit read for themselves."""
-SERVICE_PREFIXES = ("platform_", "embedding_", "sis_")
-"""Variables of platform services, which may run in the same environment."""
+SERVICE_PREFIXES = ("platform_", "embedding_", "sis_", "worker_", "source_")
+"""Variables of platform services and runbook workers, which may run in the same environment, and of data sources."""

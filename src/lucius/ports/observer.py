@@ -31,6 +31,18 @@ class Observer:
     def webhook_called(self, outcome: str) -> None:
         """`delivered`, `failed` (to be tried again) or `given_up`."""
 
+    def steps_moved(self, status: str, count: int) -> None:
+        """Steps of runbooks came to this status."""
+
+    def worker_answered(self, outcome: str) -> None:
+        """A runbook worker's result was taken: APPLIED, DUPLICATE, STALE or UNKNOWN."""
+
+    def ticked(self, outcome: str, seconds: float) -> None:
+        """The scheduler went round: `ok`, `failed`, or `not_leader`."""
+
+    def source_read(self, outcome: str, seconds: float) -> None:
+        """A runbook's data source was read: `ok`, `held` or `failed`."""
+
     def failed(self, what: str, error: BaseException) -> None:
         """Something went wrong that nobody waits for an answer to."""
 
@@ -76,3 +88,19 @@ class Observers(Observer):
     def failed(self, what: str, error: BaseException) -> None:
         for observer in self._observers:
             observer.failed(what, error)
+
+    def steps_moved(self, status: str, count: int) -> None:
+        for observer in self._observers:
+            observer.steps_moved(status, count)
+
+    def worker_answered(self, outcome: str) -> None:
+        for observer in self._observers:
+            observer.worker_answered(outcome)
+
+    def ticked(self, outcome: str, seconds: float) -> None:
+        for observer in self._observers:
+            observer.ticked(outcome, seconds)
+
+    def source_read(self, outcome: str, seconds: float) -> None:
+        for observer in self._observers:
+            observer.source_read(outcome, seconds)

@@ -21,7 +21,7 @@ from lucius.domain.refs import DEFAULT_SCHEMES, RefPolicy
 from lucius.ports.registry import Globals, RegistrySnapshot, Tenant
 from lucius.registries.documents import DocumentFault, read_globals, read_protocol, read_tenant
 from lucius.registries.limits import checked_policy, count_faults, seconds_faults
-from lucius.registries.yaml_text import YamlFault, YamlText, read_yaml
+from lucius.yaml_text import YamlFault, YamlText, read_yaml
 
 SHIPPED = Path(__file__).parent / "shipped"
 FILES_MAX = 20_000

@@ -32,7 +32,7 @@ CHUNKS = (64, 32, 16, 8, 4, 2)
 """Rows in one statement: few sizes, so that the prepared statements stay few."""
 
 _INSERT = re.compile(r"(INSERT INTO .* VALUES )(\([^()]*\))((?: ON CONFLICT .*)?)", re.DOTALL)
-_UPDATE = re.compile(r"(UPDATE \w+ SET .*?)( WHERE .*)", re.DOTALL)
+_UPDATE = re.compile(r"(UPDATE [\w\"]+ SET .*?)( WHERE .*)", re.DOTALL)
 _ARGUMENT = re.compile(r"\$(\d+)")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from lucius.sql.database import Database, Fetch, Run, Script
+from lucius.sql.runbook_tables import RUNBOOK_TABLES
 
 
 class Migration(Struct, frozen=True):
@@ -95,6 +96,7 @@ MIGRATIONS: tuple[Migration, ...] = (
                 WHERE engine <> 'outbox' AND completed_at IS NULL""",
         ),
     ),
+    Migration(4, "runbooks, batches, members, phases, steps and their trail", RUNBOOK_TABLES),
 )
 
 VERSION = MIGRATIONS[-1].version

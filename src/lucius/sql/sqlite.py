@@ -119,7 +119,7 @@ class _Writer:
             results = [self._run_one(task) for task in group]
         except apsw.Error as error:
             self._roll_back()
-            self._finish(group, [_unavailable(error)] * len(group))
+            self._finish(group, [unavailable(error)] * len(group))
             return
         if self._connection.total_changes() - changes_before <= SMALL_COMMIT_ROWS:
             failure = self._commit()
@@ -133,10 +133,10 @@ class _Writer:
         """Run one script on its savepoint: its result, or what it failed with."""
         cursor = self._cursor
         cursor.execute("SAVEPOINT script")
-        result: Any = _unavailable(apsw.BusyError(f"the script asked {RUNS_MAX} times to be run again"))
+        result: Any = unavailable(apsw.BusyError(f"the script asked {RUNS_MAX} times to be run again"))
         for _ in range(RUNS_MAX):
             try:
-                result = _drive(cursor, task.script())
+                result = drive(cursor, task.script())
                 break
             except RunAgain:
                 cursor.execute("ROLLBACK TO script")
@@ -144,7 +144,7 @@ class _Writer:
                 raise  # The transaction itself may be gone: nobody in the group can be told it was written.
             except Exception as error:
                 cursor.execute("ROLLBACK TO script")
-                result = _unavailable(error) if isinstance(error, apsw.Error) else error
+                result = unavailable(error) if isinstance(error, apsw.Error) else error
                 break
         cursor.execute("RELEASE script")
         return result
@@ -154,7 +154,7 @@ class _Writer:
             self._cursor.execute("COMMIT")
         except apsw.Error as error:
             self._roll_back()
-            return _unavailable(error)
+            return unavailable(error)
         return None
 
     def _roll_back(self) -> None:
@@ -192,13 +192,13 @@ class _Reader:
         cursor = self._connection.cursor()
         try:
             cursor.execute("BEGIN")
-            result = _drive(cursor, task.script())
+            result = drive(cursor, task.script())
             cursor.execute("COMMIT")
             return result
         except apsw.Error as error:
             if self._connection.in_transaction:
                 cursor.execute("ROLLBACK")
-            return _unavailable(error)
+            return unavailable(error)
         except Exception as error:
             cursor.execute("ROLLBACK")
             return error
@@ -214,7 +214,7 @@ def _resolve(group: Sequence[_Task], results: Sequence[Any]) -> None:
             task.future.set_result(result)
 
 
-def _drive(cursor: apsw.Cursor, script: Script[T]) -> T:
+def drive(cursor: apsw.Cursor, script: Script[T]) -> T:
     rows: list[Row] = []
     try:
         statement = next(script)
@@ -248,7 +248,7 @@ def _bindable(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, list | tuple) else value
 
 
-def _unavailable(error: apsw.Error) -> DatabaseUnavailable:
+def unavailable(error: apsw.Error) -> DatabaseUnavailable:
     failure = DatabaseUnavailable(f"SQLite: {type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure
@@ -287,7 +287,7 @@ class SqliteDatabase:
             self._reader = _Reader(self.path)
         except apsw.Error as error:
             await self.__aexit__(None, None, None)
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
         return self
 
     async def __aexit__(

@@ -1,0 +1,68 @@
+"""Reading a source, of whatever kind it is: in a thread, within its limits, and never as somebody who writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from lucius.runbooks.definition.model import DataSource
+from lucius.runbooks.sources.csv_text import read_csv
+from lucius.runbooks.sources.deadline import Stop, in_thread
+from lucius.runbooks.sources.files import read_bytes
+from lucius.runbooks.sources.limits import SourceError, SourceLimits
+from lucius.runbooks.sources.rows import Members, Rows, read_members
+from lucius.runbooks.sources.sql import read_sql
+
+__all__ = ["PREVIEW_ROWS", "SourceError", "SourceLimits", "preview", "read_source", "read_source_members"]
+
+PREVIEW_ROWS = 20
+
+
+async def read_source(
+    source: DataSource, environ: Mapping[str, str], limits: SourceLimits, own_files: Sequence[Path]
+) -> Rows:
+    """Every row. `own_files` are LUCIUS's own databases, which are refused. Raises SourceError."""
+    return await in_thread(_work(source, environ, limits, own_files, None), limits.query_seconds)
+
+
+async def read_source_members(
+    source: DataSource, environ: Mapping[str, str], limits: SourceLimits, own_files: Sequence[Path]
+) -> Members:
+    """`read_source` and `read_members` in the one thread: the event loop does no work of theirs. Raises SourceError."""
+    read = _work(source, environ, limits, own_files, None)
+    return await in_thread(lambda stop: read_members(read(stop), source), limits.query_seconds)
+
+
+async def preview(
+    source: DataSource,
+    environ: Mapping[str, str],
+    limits: SourceLimits,
+    own_files: Sequence[Path],
+    limit: int = PREVIEW_ROWS,
+) -> Rows:
+    """The first rows, with all that `read_source` checks of those. Raises SourceError."""
+    return await in_thread(_work(source, environ, limits, own_files, limit), limits.query_seconds)
+
+
+def _work(
+    source: DataSource,
+    environ: Mapping[str, str],
+    limits: SourceLimits,
+    own_files: Sequence[Path],
+    rows_first: int | None,
+) -> Callable[[Stop], Rows]:
+    variable = source.connection
+    address = environ.get(variable, "").strip()
+    if not address:
+        kind = "path of the CSV file" if source.type == "csv" else "SQLAlchemy URL of the database"
+        raise SourceError(f"the environment variable {variable} is not set: set it to the {kind}")
+
+    def csv_work(stop: Stop) -> Rows:
+        content = read_bytes(Path(address), own_files, variable, limits.file_bytes_max)
+        stop.check()
+        return read_csv(content, limits, rows_first)
+
+    def sql_work(stop: Stop) -> Rows:
+        return read_sql(address, source.query, variable, limits, own_files, stop, rows_first)
+
+    return csv_work if source.type == "csv" else sql_work

@@ -1,0 +1,96 @@
+"""The tables of runbooks: those of the contract, with its names, and what it leaves unsaid.
+
+Columns of the contract come first in every table; those after the comment are LUCIUS's own. Instants are whole
+milliseconds, as everywhere. The three tables of executions share their columns from `step_name` on, because one machine
+drives them all.
+"""
+
+from __future__ import annotations
+
+OPEN = "status IN ('pending', 'dispatched', 'polling')"
+"""Steps that have not ended. Queries must say it in these words for the partial indexes to serve them."""
+UNHAPPY = "status IN ('failed', 'poll_timeout', 'rolled_back', 'cancelled')"
+
+_EXECUTION = """step_name TEXT NOT NULL, step_index BIGINT NOT NULL, worker_id TEXT NOT NULL,
+    function_name TEXT NOT NULL, params_json TEXT NOT NULL, status TEXT NOT NULL, job_id TEXT, result_json TEXT,
+    error_message TEXT, dispatched_at BIGINT, completed_at BIGINT, is_poll_step BOOLEAN NOT NULL,
+    poll_interval_sec BIGINT, poll_timeout_sec BIGINT, poll_started_at BIGINT, last_polled_at BIGINT,
+    poll_count BIGINT NOT NULL,
+    batch_id BIGINT NOT NULL, late_json TEXT, fault TEXT, cancel_cause TEXT, dispatch_count BIGINT NOT NULL,
+    retries_used BIGINT NOT NULL, ready BOOLEAN NOT NULL, in_flight BOOLEAN NOT NULL, retry_at BIGINT,
+    timeout_at BIGINT, wake_at BIGINT, poll_asked BIGINT NOT NULL"""
+
+RUNBOOK_TABLES = (
+    """CREATE TABLE runbooks (
+        id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name TEXT NOT NULL, version BIGINT NOT NULL,
+        yaml_content TEXT NOT NULL, data_table_name TEXT NOT NULL, is_active BOOLEAN NOT NULL,
+        overdue_behavior TEXT NOT NULL, ignore_overdue_applied BOOLEAN NOT NULL, rerun_init BOOLEAN NOT NULL,
+        created_at BIGINT NOT NULL,
+        created_by TEXT NOT NULL, columns_json TEXT, UNIQUE (name, version))""",
+    """CREATE TABLE runbook_controls (
+        name TEXT PRIMARY KEY, automation BOOLEAN NOT NULL, source_state TEXT NOT NULL, source_detail TEXT,
+        source_count BIGINT, held_count BIGINT, confirmed_count BIGINT, checked_at BIGINT)""",
+    """CREATE TABLE batches (
+        id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, runbook_id BIGINT NOT NULL,
+        batch_start_time BIGINT NOT NULL, status TEXT NOT NULL, detected_at BIGINT NOT NULL, init_dispatched_at BIGINT,
+        runbook_name TEXT NOT NULL, origin TEXT NOT NULL, advance TEXT NOT NULL, held_at BIGINT, hold_reason TEXT,
+        error_message TEXT, completed_at BIGINT)""",
+    "CREATE INDEX batches_by_runbook ON batches (runbook_name, id)",
+    "CREATE INDEX batches_unfinished ON batches (runbook_name, batch_start_time) WHERE completed_at IS NULL",
+    """CREATE TABLE batch_members (
+        id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, batch_id BIGINT NOT NULL, member_key TEXT NOT NULL,
+        status TEXT NOT NULL, added_at BIGINT NOT NULL, removed_at BIGINT, add_dispatched_at BIGINT,
+        remove_dispatched_at BIGINT,
+        failed_at BIGINT, removed_by TEXT)""",
+    "CREATE UNIQUE INDEX members_once ON batch_members (batch_id, member_key) WHERE status = 'active'",
+    "CREATE INDEX members_by_batch ON batch_members (batch_id, id)",
+    """CREATE TABLE phase_executions (
+        id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, batch_id BIGINT NOT NULL, phase_name TEXT NOT NULL,
+        offset_minutes BIGINT NOT NULL, due_at BIGINT NOT NULL, runbook_version BIGINT NOT NULL, status TEXT NOT NULL,
+        dispatched_at BIGINT, completed_at BIGINT,
+        member_count BIGINT, barrier_index BIGINT, failures_forgiven BIGINT NOT NULL, error_message TEXT,
+        UNIQUE (batch_id, runbook_version, phase_name))""",
+    "CREATE INDEX phases_due ON phase_executions (due_at) WHERE status = 'pending'",
+    f"""CREATE TABLE step_executions (
+        id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, phase_execution_id BIGINT NOT NULL,
+        batch_member_id BIGINT NOT NULL, {_EXECUTION}, catching_up BOOLEAN NOT NULL,
+        UNIQUE (phase_execution_id, batch_member_id, step_index))""",
+    "CREATE INDEX steps_by_member ON step_executions (batch_member_id, phase_execution_id, step_index)",
+    f"""CREATE INDEX steps_at_barrier ON step_executions (phase_execution_id, step_index)
+        WHERE {OPEN} AND catching_up = FALSE""",
+    f"CREATE INDEX steps_open ON step_executions (phase_execution_id) WHERE {OPEN} AND catching_up = TRUE",
+    f"CREATE INDEX steps_unhappy ON step_executions (phase_execution_id, status) WHERE {UNHAPPY}",
+    f"""CREATE TABLE init_executions (
+        id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, runbook_version BIGINT NOT NULL, {_EXECUTION},
+        UNIQUE (batch_id, runbook_version, step_index))""",
+    f"""CREATE TABLE followup_executions (
+        id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, kind TEXT NOT NULL, parent_id BIGINT NOT NULL,
+        round BIGINT NOT NULL, batch_member_id BIGINT, phase_execution_id BIGINT, runbook_version BIGINT NOT NULL,
+        list_name TEXT NOT NULL, {_EXECUTION}, UNIQUE (kind, parent_id, round, step_index))""",
+    f"CREATE INDEX followups_open ON followup_executions (batch_id) WHERE {OPEN}",
+    "CREATE INDEX followups_by_member ON followup_executions (batch_member_id)",
+    *(
+        statement
+        for table, prefix in (
+            ("step_executions", "steps"),
+            ("init_executions", "inits"),
+            ("followup_executions", "followups"),
+        )
+        for statement in (
+            f"CREATE INDEX {prefix}_ready ON {table} (batch_id, id) WHERE ready = TRUE",
+            f"CREATE INDEX {prefix}_in_flight ON {table} (batch_id) WHERE in_flight = TRUE",
+            f"CREATE INDEX {prefix}_due ON {table} (wake_at) WHERE wake_at IS NOT NULL",
+            f"CREATE INDEX {prefix}_polling ON {table} (last_polled_at) WHERE status = 'polling'",
+        )
+    ),
+    """CREATE TABLE runbook_events (
+        id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at BIGINT NOT NULL, kind TEXT NOT NULL,
+        actor TEXT NOT NULL, runbook_name TEXT NOT NULL, batch_id BIGINT, batch_member_id BIGINT,
+        detail TEXT NOT NULL)""",
+    "CREATE INDEX runbook_events_by_batch ON runbook_events (batch_id, id) WHERE batch_id IS NOT NULL",
+    "CREATE INDEX runbook_events_by_runbook ON runbook_events (runbook_name, id)",
+    """CREATE TABLE runbook_outbox (
+        id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, topic TEXT NOT NULL, message_id TEXT NOT NULL,
+        body BYTEA NOT NULL, properties TEXT NOT NULL, created_at BIGINT NOT NULL, claimed_until BIGINT NOT NULL)""",
+    "CREATE TABLE runbook_leases (name TEXT PRIMARY KEY, holder TEXT NOT NULL, until_at BIGINT NOT NULL)",
+)
