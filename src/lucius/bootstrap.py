@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
-import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from msgspec.structs import replace
 
 from lucius.auth import Authenticator
 from lucius.buses.memory import MemoryBus
 from lucius.buses.sql import JournaledBus, SqlBus
 from lucius.clocks import SystemClock
 from lucius.desk import Desk
-from lucius.domain.callbacks import CallbackKey, TokenSigner
+from lucius.domain.callbacks import TokenSigner
 from lucius.domain.directive import CallbackUrls
 from lucius.domain.envelope import EnvelopeRules
 from lucius.domain.job import OUTBOX, TEMPORAL
@@ -38,6 +34,7 @@ from lucius.runbooks.opening import Runbooks, open_runbooks
 from lucius.runbooks.orchestrator.orchestrator import OrchestratorSettings
 from lucius.runbooks.scheduler.scheduler import SchedulerSettings
 from lucius.runbooks.sources.limits import SourceLimits
+from lucius.secrets_kept import callback_keys, is_embedded, with_secrets
 from lucius.settings import Settings, SettingsError
 from lucius.sql import schema
 from lucius.sql.database import Database
@@ -57,12 +54,6 @@ if TYPE_CHECKING:
     from lucius.engines.temporal.settings import TemporalSettings
 
 SQLITE_FILE = "lucius.db"
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
-
-
-def is_embedded(settings: Settings) -> bool:
-    """Whether everything is on this machine: one process, nothing shared."""
-    return not settings.ledger.startswith("postgres")
 
 
 def open_database(settings: Settings) -> Database | None:
@@ -130,7 +121,7 @@ async def open_app(
         metrics = MetricsObserver(clock)
         observer = Observers(metrics, LogObserver())
         traces = await stack.enter_async_context(open_traces(settings))
-        signer = TokenSigner(_callback_keys(settings))
+        signer = TokenSigner(callback_keys(settings))
         urls = CallbackUrls.under(settings.public_url)
         outbox = OutboxEngine(
             ledger, bus, clock, signer, urls, observer, _engine_settings(settings, reconciles), traces.trace
@@ -215,6 +206,21 @@ async def _open_runbooks(
         )  # fmt: skip
 
 
+@asynccontextmanager
+async def open_bus(settings: Settings) -> AsyncIterator[Bus]:
+    """The bus alone, for a worker that needs nothing else of LUCIUS."""
+    database = open_database(settings)
+    if database is None or not database.is_shared:
+        raise SettingsError(
+            "a worker on the bus needs one that processes share (LUCIUS_LEDGER=postgresql://…); on the embedded default"
+            " it takes its jobs over HTTP"
+        )
+    async with database:
+        await schema.verify(database)
+        async with SqlBus(database, SystemClock()) as bus:
+            yield bus
+
+
 def _open_registry(settings: Settings) -> FileRegistry:
     overrides = Overrides(
         policy=settings.policy,
@@ -269,61 +275,3 @@ def temporal_settings(settings: Settings) -> TemporalSettings:
 
 def _workspace_root(settings: Settings) -> str:
     return settings.workspace_root or (Path(settings.data).resolve() / "workspace").as_uri()
-
-
-# --- Secrets ---------------------------------------------------------------------------------------------------------
-
-
-def with_secrets(settings: Settings) -> Settings:
-    """The settings with what the embedded default makes up for itself: an API key and a callback key.
-
-    Both are kept in the data folder, readable by its owner alone. Where several processes share a ledger they must
-    share these too, so there nothing is made up.
-    """
-    if not is_embedded(settings):
-        if not settings.callback_keys:
-            raise SettingsError(
-                "LUCIUS_CALLBACK_KEYS is not set: processes that share a ledger must share the keys that sign callback"
-                " tokens. Set it to id:secret, the same for all of them"
-            )
-        return settings
-    folder = Path(settings.data)
-    api_key = settings.api_key
-    has_other_ways_in = bool(settings.api_keys_file or settings.jwt_issuer)
-    if not api_key and not has_other_ways_in:
-        if settings.host not in LOOPBACK:
-            raise SettingsError(
-                f"LUCIUS_HOST={settings.host} is not loopback: set LUCIUS_API_KEY, or another way to log in"
-            )
-        api_key = _kept_secret(folder / "api-key", lambda: f"lk_{secrets.token_urlsafe(24)}")
-    keys = settings.callback_keys or (_kept_secret(folder / "callback-key", lambda: f"k1:{secrets.token_hex(32)}"),)
-    return replace(settings, api_key=api_key, callback_keys=keys)
-
-
-def _kept_secret(path: Path, make: Callable[[], str]) -> str:
-    """The secret in this file, which is made whole or not at all: half a key would bar every later start."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists():
-        descriptor, draft = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)  # For its owner alone to read.
-        try:
-            with os.fdopen(descriptor, "w") as file:
-                file.write(make() + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            with suppress(FileExistsError):  # Somebody else was quicker; theirs is as good.
-                os.link(draft, path)
-        finally:
-            os.unlink(draft)
-    return path.read_text().strip()
-
-
-def _callback_keys(settings: Settings) -> tuple[CallbackKey, ...]:
-    keys = []
-    for pair in settings.callback_keys:
-        name, _, secret = pair.partition(":")
-        if not name.isalnum() or len(secret) < 16:
-            raise SettingsError(
-                "LUCIUS_CALLBACK_KEYS: each is id:secret, the id of letters and digits, the secret of 16 or more"
-            )
-        keys.append(CallbackKey(name, secret.encode()))
-    return tuple(keys)

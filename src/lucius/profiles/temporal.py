@@ -21,10 +21,10 @@ import httpx
 from msgspec.structs import replace
 
 from lucius.api.serving import listen, reachable
-from lucius.bootstrap import with_secrets
 from lucius.profiles.part import Part, Plan
 from lucius.profiles.postgres import plan_postgres
 from lucius.profiles.temporal_server import HOST, NAMESPACE, free_port, plan_temporal, temporal_program
+from lucius.secrets_kept import with_secrets
 from lucius.settings import Settings, SettingsError
 
 Sample = Callable[[str, str, Path], Awaitable[object]]
