@@ -22,6 +22,8 @@ class Run(NamedTuple):
 
     sql: str
     rows: Sequence[Sequence[Any]] = ((),)
+    at_once: bool = False
+    """The rows may be locked in any order: nobody else wants them, or whoever does runs its transaction again."""
 
 
 Script = Generator[Fetch | Run, Sequence[Row], T]

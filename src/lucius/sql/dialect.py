@@ -52,3 +52,22 @@ def for_many_rows(sql: str, count: int) -> str | None:
     rows = ", ".join([group] * count)
     head, tail = (_ARGUMENT.sub(r"given.a\1", part) for part in update.groups())
     return to_sqlite(f"WITH given ({names}) AS (VALUES {rows}) {head} FROM given{tail}")
+
+
+@lru_cache(maxsize=512)
+def for_all_rows(sql: str, types: tuple[str, ...]) -> str | None:
+    """The statement for any number of rows at once on PostgreSQL, an array for each argument; None if it has none."""
+    names = ", ".join(f"a{place}" for place in range(1, len(types) + 1))
+    arrays = ", ".join(f"${place}::{name}[]" for place, name in enumerate(types, 1))
+    given = f"FROM unnest({arrays}) AS given ({names})"
+    insert = _INSERT.fullmatch(sql)
+    if insert is not None:
+        return f"{insert[1].removesuffix('VALUES ')}SELECT {_given(insert[2][1:-1])} {given}{insert[3]}"
+    update = _UPDATE.fullmatch(sql)
+    if update is None or "RETURNING" in sql:
+        return None
+    return f"{_given(update[1])} {given}{_given(update[2])}"
+
+
+def _given(part: str) -> str:
+    return _ARGUMENT.sub(r"given.a\1", part)

@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from lucius.sql.database import DatabaseUnavailable, Fetch, Row, RunAgain, Script
+from lucius.sql.database import DatabaseUnavailable, Fetch, Row, Run, RunAgain, Script
+from lucius.sql.dialect import for_all_rows
 
 try:
     import asyncpg
@@ -20,6 +21,8 @@ T = TypeVar("T")
 TRIES_MAX = 5
 """How often a transaction is run again after a deadlock or a race with another process."""
 CONNECT_SECONDS = 10.0
+MANY_ROWS = 8
+"""From so many rows on, one statement over arrays is cheaper than one a row."""
 STATEMENT_SECONDS = 30.0
 """The longest that a statement takes, and that a transaction waits for its next one: a process that vanished with its
 machine, without a word, keeps its locks no longer."""
@@ -104,6 +107,24 @@ class PostgresDatabase:
             raise DatabaseUnavailable(f"{self.name}: {type(error).__name__}: {error}") from error
 
 
+_types: dict[str, tuple[str, ...]] = {}
+"""Of the arguments of statements that were run for many rows at once."""
+
+
+async def _run_many(connection: Any, statement: Run) -> None:
+    sql, rows = statement.sql, statement.rows
+    if statement.at_once and len(rows) >= MANY_ROWS:
+        types = _types.get(sql)
+        if types is None:
+            prepared = await connection.prepare(sql)
+            types = _types[sql] = tuple(parameter.name for parameter in prepared.get_parameters())
+        whole = for_all_rows(sql, types)
+        if whole is not None:
+            await connection.execute(whole, *map(list, zip(*rows, strict=True)))
+            return
+    await connection.executemany(sql, rows)
+
+
 async def _drive(connection: Any, script: Script[T]) -> T:
     rows: list[Row] = []
     try:
@@ -115,7 +136,7 @@ async def _drive(connection: Any, script: Script[T]) -> T:
                 await connection.execute(statement.sql)
                 rows = []
             else:
-                await connection.executemany(statement.sql, statement.rows)
+                await _run_many(connection, statement)
                 rows = []
             statement = script.send(rows)
     except StopIteration as stop:

@@ -36,7 +36,7 @@ RUNBOOK_TABLES = (
         runbook_name TEXT NOT NULL, origin TEXT NOT NULL, advance TEXT NOT NULL, held_at BIGINT, hold_reason TEXT,
         error_message TEXT, completed_at BIGINT)""",
     "CREATE INDEX batches_by_runbook ON batches (runbook_name, id)",
-    "CREATE INDEX batches_unfinished ON batches (runbook_name, batch_start_time) WHERE completed_at IS NULL",
+    "CREATE INDEX batches_unfinished ON batches (runbook_name, id) WHERE completed_at IS NULL",
     """CREATE TABLE batch_members (
         id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, batch_id BIGINT NOT NULL, member_key TEXT NOT NULL,
         status TEXT NOT NULL, added_at BIGINT NOT NULL, removed_at BIGINT, add_dispatched_at BIGINT,
@@ -59,7 +59,7 @@ RUNBOOK_TABLES = (
     f"""CREATE INDEX steps_at_barrier ON step_executions (phase_execution_id, step_index)
         WHERE {OPEN} AND catching_up = FALSE""",
     f"CREATE INDEX steps_open ON step_executions (phase_execution_id) WHERE {OPEN} AND catching_up = TRUE",
-    f"CREATE INDEX steps_unhappy ON step_executions (phase_execution_id, status) WHERE {UNHAPPY}",
+    f"CREATE INDEX steps_unhappy ON step_executions (phase_execution_id, batch_member_id, status) WHERE {UNHAPPY}",
     f"""CREATE TABLE init_executions (
         id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, runbook_version BIGINT NOT NULL, {_EXECUTION},
         UNIQUE (batch_id, runbook_version, step_index))""",

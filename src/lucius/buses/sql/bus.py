@@ -114,10 +114,12 @@ class SqlBus:
                 by_topic.setdefault(row[1], []).append(_read_subscription(row))
             rows = [row for message in messages for row in _rows(message, by_topic.get(message.topic, ()), now)]
             if rows:
-                yield Run(statements.PUBLISH, rows)
-        ended = self._keyed(settled)
-        if ended:
-            yield Run(statements.SETTLE, [(*key, now) for key in ended])
+                yield Run(statements.PUBLISH, rows, at_once=True)
+        ended: dict[int, list[str]] = {}
+        for message_id, subscription_id in self._keyed(settled):
+            ended.setdefault(subscription_id, []).append(message_id)
+        for subscription_id in sorted(ended):
+            yield Fetch(statements.SETTLE_ALL, (ended[subscription_id], subscription_id, now))
 
     def committed(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> None:
         """Tell receivers in this process that there is something new."""
@@ -193,7 +195,7 @@ class SqlBus:
         if buried:
             yield Run(statements.BURY_BY_SEQ, buried)
         if taken:
-            yield Run(statements.LOCK, [(row[0], until) for _, row in taken])
+            yield Run(statements.LOCK, [(row[0], until) for _, row in taken], at_once=True)
         return [_delivery(by_id[subscription_id], row, until) for subscription_id, row in taken]
 
     async def settle(self, refs: Sequence[DeliveryRef]) -> None:

@@ -53,6 +53,10 @@ SETTLE = (
     "UPDATE messages SET state = 'SETTLED', body = NULL, properties = '', ended_at = $3"
     " WHERE message_id = $1 AND subscription_id = $2 AND state = 'QUEUED'"
 )
+SETTLE_ALL = (
+    "UPDATE messages SET state = 'SETTLED', body = NULL, properties = '', ended_at = $3"
+    " WHERE message_id = ANY($1::text[]) AND subscription_id = $2 AND state = 'QUEUED'"
+)
 BURY = (
     "UPDATE messages SET state = 'DEAD', ended_at = $3, reason = $4"
     " WHERE message_id = $1 AND subscription_id = $2 AND state = 'QUEUED'"
