@@ -1,8 +1,8 @@
-"""`python -m bench.runbooks`: step executions a second, and a scheduler's round over many members that have not changed.
+"""`python -m bench.runbooks`: step executions a second, and a scheduler's round over members that have not changed.
 
-Three measures: a batch of 10,000 members × 5 steps through the embedded default with a worker process over HTTP; the same
-on PostgreSQL with the bus in it, scheduler, orchestrator, API and worker in processes of their own; and one round of the
-scheduler over a source of 50,000 members. SQLite alone is measured in the same run, as a limit to compare with.
+Three measures: a batch of 10,000 members × 5 steps through the embedded default with a worker process over HTTP; the
+same on PostgreSQL with the bus in it, scheduler, orchestrator, API and worker in processes of their own; and one round
+of the scheduler over a source of 50,000 members. SQLite alone is measured in the same run, as a limit to compare with.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -45,7 +45,8 @@ TICK_ROUNDS = 5
 GOALS = {"embedded": 1_500, "postgres": 1_000}
 TICK_SECONDS_GOAL = 2.0
 
-_STEP = '      - {{name: s{0}, worker_id: {1}, function: Do-Nothing, params: {{Upn: "{{{{Upn}}}}", Batch: "{{{{_batch_id}}}}"}}}}'
+_PARAMS = '{{Upn: "{{{{Upn}}}}", Batch: "{{{{_batch_id}}}}"}}'
+_STEP = f"      - {{{{name: s{{0}}, worker_id: {{1}}, function: Do-Nothing, params: {_PARAMS}}}}}"
 RUNBOOK = "\n".join(
     [
         "name: bench",
@@ -130,7 +131,7 @@ def on_postgres(folder: Path) -> Iterator[tuple[int, dict[str, Process]]]:
         yield port, processes
 
 
-def _postgres(command: list[str], user: str, folder: Path) -> Process:
+def _postgres(command: Sequence[str], user: str, folder: Path) -> Process:
     import signal
 
     if user:  # It refuses to run as root: its files belong to another user, who runs it.

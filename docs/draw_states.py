@@ -1,4 +1,4 @@
-"""Draw the state machines into `docs/reference/states.md`, from the tables that `decide` itself goes by.
+"""Draw the state machines into the reference, from the tables that the code itself goes by.
 
 `make diagrams` runs this. A test draws them again and compares, so the page cannot fall behind the code.
 """
@@ -12,10 +12,15 @@ from pathlib import Path
 
 from lucius.domain.job import JOB_TERMINAL, JOB_TRANSITIONS, JobStatus
 from lucius.domain.step import STEP_TERMINAL, STEP_TRANSITIONS, StepStatus
+from lucius.runbooks.states import ACTIVE, BATCH, BATCH_RETRIED, DETECTED, MEMBER, PENDING, PHASE, RETRIED, STEP
 
-PAGE = Path(__file__).parent / "reference" / "states.md"
+REFERENCE = Path(__file__).parent / "reference"
+PAGE = REFERENCE / "states.md"
+RUNBOOK_PAGE = REFERENCE / "runbook-tables.md"
 
 Transitions = Mapping[tuple[StrEnum, StrEnum], StrEnum]
+Ways = Mapping[str, frozenset[str]]
+"""A machine of runbooks: from each status, where it may go."""
 
 
 def diagram(transitions: Transitions, first: StrEnum, terminal: frozenset[StrEnum]) -> str:
@@ -40,25 +45,64 @@ def table(transitions: Transitions, states: type[StrEnum]) -> str:
     return "\n".join(lines)
 
 
-def drawn(page: str) -> str:
-    """The page with everything between its markers drawn anew."""
-    parts = {
+def ways_diagram(ways: Ways, first: str, retried: Ways | None = None) -> str:
+    """A Mermaid state diagram; what only an operator's retry does is labelled so."""
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {first}"]
+    lines += [f"    {state} --> {target}" for state, targets in ways.items() for target in sorted(targets)]
+    again = [(state, target) for state, targets in (retried or {}).items() for target in sorted(targets)]
+    lines += [f"    {state} --> {target}: retry" for state, target in again]
+    lines += [f"    {state} --> [*]" for state, targets in ways.items() if not targets]
+    return "\n".join([*lines, "```"])
+
+
+def ways_table(ways: Ways, retried: Ways | None = None) -> str:
+    lines = ["| from | to | by an operator's retry alone |", "| --- | --- | --- |"]
+    for state, targets in ways.items():
+        again = (retried or {}).get(state, frozenset())
+        lines.append(f"| `{state}` | {_named(targets)} | {_named(again)} |")
+    return "\n".join(lines)
+
+
+def _named(states: frozenset[str]) -> str:
+    return ", ".join(f"`{state}`" for state in sorted(states))
+
+
+def runbook_parts() -> dict[str, str]:
+    machines: dict[str, tuple[Ways, str, Ways | None]] = {
+        "runbook-step": (STEP, PENDING, RETRIED),
+        "runbook-batch": (BATCH, DETECTED, BATCH_RETRIED),
+        "runbook-phase": (PHASE, PENDING, None),
+        "runbook-member": (MEMBER, ACTIVE, None),
+    }
+    return {
+        name: ways_diagram(ways, first, retried) + "\n\n" + ways_table(ways, retried)
+        for name, (ways, first, retried) in machines.items()
+    }
+
+
+def job_parts() -> dict[str, str]:
+    return {
         "job": diagram(JOB_TRANSITIONS, JobStatus.QUEUED, JOB_TERMINAL) + "\n\n" + table(JOB_TRANSITIONS, JobStatus),
         "step": diagram(STEP_TRANSITIONS, StepStatus.PENDING, STEP_TERMINAL)
         + "\n\n"
         + table(STEP_TRANSITIONS, StepStatus),
     }
-    for name, text in parts.items():
+
+
+def drawn(page: str, parts: Mapping[str, str] | None = None) -> str:
+    """The page with everything between its markers drawn anew; by default, with the machines of jobs and steps."""
+    for name, text in (job_parts() if parts is None else parts).items():
         begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
         pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
         if len(pattern.findall(page)) != 1:
-            raise SystemExit(f"{PAGE.name} must hold {begin} and {end}, once each")
+            raise SystemExit(f"the page must hold {begin} and {end}, once each")
         page = pattern.sub(f"{begin}\n{text}\n{end}", page)
     return page
 
 
 def main() -> None:
-    PAGE.write_text(drawn(PAGE.read_text("utf-8")), "utf-8")
+    for path, parts in ((PAGE, job_parts()), (RUNBOOK_PAGE, runbook_parts())):
+        path.write_text(drawn(path.read_text("utf-8"), parts), "utf-8")
 
 
 if __name__ == "__main__":

@@ -191,12 +191,15 @@ async def _open_runbooks(
         limits = SourceLimits(query_seconds=settings.source_query_seconds, rows_max=settings.source_rows_max)
         scheduler = SchedulerSettings(
             interval=settings.scheduler_interval,
+            lease_seconds=settings.scheduler_lease_seconds,
             source_interval=settings.source_interval,
             source_share_min=settings.source_share_min,
             limits=limits,
         )
         orchestrator = OrchestratorSettings(
-            sweep_interval=settings.runbook_sweep_interval, stop_seconds=settings.stop_seconds
+            lock_seconds=settings.runbook_lock_seconds,
+            sweep_interval=settings.runbook_sweep_interval,
+            stop_seconds=settings.stop_seconds,
         )
         yield await stack.enter_async_context(
             open_runbooks(

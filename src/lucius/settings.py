@@ -106,11 +106,13 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     # Runbooks.
     scheduler_interval: float = 1.0
+    scheduler_lease_seconds: float = 30.0
     source_interval: float = 60.0
     source_share_min: float = 0.5
     source_query_seconds: float = 30.0
     source_rows_max: int = 200_000
     runbook_sweep_interval: float = 0.5
+    runbook_lock_seconds: float = 60.0
     worker_lock_seconds: float = 60.0
     members_bytes_max: int = 16_777_216
 

@@ -187,7 +187,8 @@ def test_http_page_has_the_call(operation: Operation) -> None:
     assert {code for code in STATUS_OF if f"`{code}`" in listed} == set(operation.errors)
     examples = "".join(content for _, content in blocks(text))
     # The example calls the address of this very operation, with the method that curl then uses.
-    assert operation.path.replace("{job_id}", "$JOB").replace("{protocol_id}", "OCR_EMBEDDING_SIS") in examples
+    address = operation.path.replace("{job_id}", "$JOB").replace("{protocol_id}", "OCR_EMBEDDING_SIS")
+    assert address.replace("{name}", "$RUNBOOK").replace("{batch_id}", "$BATCH") in examples
     is_post = " -d " in examples or "-X POST" in examples
     assert is_post == (operation.method == "POST")
     if operation.role is not None:

@@ -126,6 +126,18 @@ async def test_a_lost_answer_is_asked_for_again(played: PlayedServer, calls: Cal
     assert calls.seen == {1: 1}
 
 
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+async def test_a_result_that_may_pass_later_is_sent_again_as_it_is(
+    played: PlayedServer, calls: Calls, status: int
+) -> None:
+    played.faults["RESULTS"] = [Fault(status)]
+    played.send(job(1, n=1))
+    async with served(calls.worker, played.settings()):
+        await until(lambda: played.applied)
+    assert played.batches[0] == played.batches[1] == [played.applied["step-1-a1"]]
+    assert played.applied["step-1-a1"]["status"] == "Success"
+
+
 async def test_a_job_delivered_again_is_not_run_again_while_it_runs_or_is_unsent(
     played: PlayedServer, calls: Calls
 ) -> None:

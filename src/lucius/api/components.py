@@ -7,70 +7,42 @@ from typing import Any
 
 import msgspec
 
+from lucius.api.runbook_components import runbook_components
+from lucius.api.schemas import MOMENT, WHOLE, Schema, list_, object_, or_null, page, ref, text
 from lucius.domain.attempt import DispatchStatus
 from lucius.domain.errors import STATUS_OF
 from lucius.domain.job import OUTBOX, TEMPORAL, JobStatus
 from lucius.domain.step import StepStatus
 from lucius.settings import Settings
 
-Schema = dict[str, Any]
-
-
-def _text(**extra: Any) -> Schema:
-    return {"type": "string", **extra}
-
-
-def _or_null(schema: Schema) -> Schema:
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-def _object(required: dict[str, Schema], optional: dict[str, Schema] | None = None, **extra: Any) -> Schema:
-    properties = {**required, **(optional or {})}
-    return {"type": "object", "required": list(required), "properties": properties, **extra}
-
-
-def _list(item: Schema) -> Schema:
-    return {"type": "array", "items": item}
-
-
-def _ref(name: str) -> Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-MOMENT = _text(format="date-time", examples=["2026-01-31T08:15:30.250Z"])
-WHOLE: Schema = {"type": "integer", "minimum": 0}
-ERROR = _or_null(_object({"code": _text(), "message": _text()}))
-
-
-def _page(item: str, **more: Schema) -> Schema:
-    return _object({"items": _list(_ref(item)), "next": _or_null(_text()), **more})
+ERROR = or_null(object_({"code": text(), "message": text()}))
 
 
 def _step() -> Schema:
     known = {
-        "stepId": _text(),
-        "step_type": _text(),
-        "service": _text(),
-        "status": _ref("StepStatus"),
+        "stepId": text(),
+        "step_type": text(),
+        "service": text(),
+        "status": ref("StepStatus"),
         "attempt_no": WHOLE,
-        "lease_id": _or_null(_text()),
+        "lease_id": or_null(text()),
         "lane": {"type": "integer", "minimum": 0, "maximum": 15},
-        "routing_key_used": _text(),
+        "routing_key_used": text(),
         "progress": {"type": "number", "minimum": 0, "maximum": 1},
         "error": ERROR,
     }
-    return _object(known, {"attempts": _list(_ref("Attempt"))}, additionalProperties=True)
+    return object_(known, {"attempts": list_(ref("Attempt"))}, additionalProperties=True)
 
 
 def _attempt() -> Schema:
-    return _object(
+    return object_(
         {
             "attempt_no": WHOLE,
-            "lease_id": _text(),
-            "status": _ref("StepStatus"),
+            "lease_id": text(),
+            "status": ref("StepStatus"),
             "started_at": MOMENT,
-            "ended_at": _or_null(MOMENT),
-            "outbox_status": _text(enum=[status.value for status in DispatchStatus]),
+            "ended_at": or_null(MOMENT),
+            "outbox_status": text(enum=[status.value for status in DispatchStatus]),
             "error": ERROR,
         },
         additionalProperties=True,
@@ -78,52 +50,52 @@ def _attempt() -> Schema:
 
 
 def _job() -> Schema:
-    waiting = _object({"what": _text(), "since": MOMENT, "until": _or_null(MOMENT), "sentence": _text()})
-    return _object(
+    waiting = object_({"what": text(), "since": MOMENT, "until": or_null(MOMENT), "sentence": text()})
+    return object_(
         {
-            "jobId": _ref("JobId"),
-            "tenant_id": _text(),
-            "request_type": _text(),
-            "protocol_id": _text(),
-            "engine": _text(enum=[OUTBOX, TEMPORAL]),
-            "status": _ref("JobStatus"),
-            "current_step_id": _text(),
+            "jobId": ref("JobId"),
+            "tenant_id": text(),
+            "request_type": text(),
+            "protocol_id": text(),
+            "engine": text(enum=[OUTBOX, TEMPORAL]),
+            "status": ref("JobStatus"),
+            "current_step_id": text(),
             "progress": {"type": "number", "minimum": 0, "maximum": 1},
-            "waiting_on": _or_null(waiting),
+            "waiting_on": or_null(waiting),
             "created_at": MOMENT,
             "updated_at": MOMENT,
-            "completed_at": _or_null(MOMENT),
+            "completed_at": or_null(MOMENT),
             "error": ERROR,
-            "steps": _list(_ref("Step")),
+            "steps": list_(ref("Step")),
         },
         additionalProperties=True,
     )
 
 
 def _problem() -> Schema:
-    fault = _object({"code": _ref("ErrorCode"), "pointer": _text(), "detail": _text()})
-    return _object(
+    fault = object_({"code": ref("ErrorCode"), "pointer": text(), "detail": text()})
+    return object_(
         {
-            "type": _text(),
-            "title": _text(),
+            "type": text(),
+            "title": text(),
             "status": {"type": "integer"},
-            "code": _ref("ErrorCode"),
-            "detail": _text(),
-            "errors": _list(fault),
-            "correlation_id": _text(),
+            "code": ref("ErrorCode"),
+            "detail": text(),
+            "errors": list_(fault),
+            "correlation_id": text(),
         }
     )
 
 
 def _outcome() -> Schema:
     outcomes = ["APPLIED", "DUPLICATE", "LATE", "IGNORED", "RECEIVED"]
-    return _object({"outcome": _text(enum=outcomes), "cancel_requested": {"type": "boolean"}})
+    return object_({"outcome": text(enum=outcomes), "cancel_requested": {"type": "boolean"}})
 
 
 def _message(name: str, **extra: Any) -> Schema:
     """A published schema file, as a component."""
-    text = resources.files("lucius.domain.schemas").joinpath(f"{name}.json").read_bytes()
-    schema: Schema = msgspec.json.decode(text)
+    published = resources.files("lucius.domain.schemas").joinpath(f"{name}.json").read_bytes()
+    schema: Schema = msgspec.json.decode(published)
     schema.pop("$schema", None)
     schema.pop("$id", None)
     return {**schema, **extra}
@@ -132,85 +104,86 @@ def _message(name: str, **extra: Any) -> Schema:
 def components(settings: Settings) -> dict[str, Schema]:
     """Every schema by its name, with the limits that this server keeps."""
     wait_seconds: Schema = {"type": "number", "minimum": 0, "maximum": settings.wait_seconds_max}
-    refused = _object({"code": _ref("ErrorCode"), "detail": _text()}, additionalProperties=True)
-    taken = _object({"jobId": _ref("JobId"), "status": _ref("JobStatus")}, additionalProperties=True)
+    refused = object_({"code": ref("ErrorCode"), "detail": text()}, additionalProperties=True)
+    taken = object_({"jobId": ref("JobId"), "status": ref("JobStatus")}, additionalProperties=True)
     return {
         "Envelope": _message("envelope"),
         "Ack": _message("ack"),
         "Result": _message("result"),
         "Heartbeat": _message("heartbeat"),
         "Directive": _message("directive"),
-        "JobId": _text(format="uuid", examples=["019a1f2e-7c3b-7d4e-8f5a-6b7c8d9e0f1a"]),
-        "JobStatus": _text(enum=[status.value for status in JobStatus]),
-        "StepStatus": _text(enum=[status.value for status in StepStatus]),
-        "ErrorCode": _text(enum=list(STATUS_OF)),
-        "TenantId": _text(minLength=1, maxLength=128),
-        "Name": _text(minLength=1, maxLength=256),
+        "JobId": text(format="uuid", examples=["019a1f2e-7c3b-7d4e-8f5a-6b7c8d9e0f1a"]),
+        "JobStatus": text(enum=[status.value for status in JobStatus]),
+        "StepStatus": text(enum=[status.value for status in StepStatus]),
+        "ErrorCode": text(enum=list(STATUS_OF)),
+        "TenantId": text(minLength=1, maxLength=128),
+        "Name": text(minLength=1, maxLength=256),
         "Moment": MOMENT,
         "PageSize": {"type": "integer", "minimum": 1, "maximum": settings.page_size_max},
-        "Cursor": _text(format="uuid"),
+        "Cursor": text(format="uuid"),
         "EventCursor": {"type": "integer", "minimum": 0, "maximum": 1 << 53},
         "WaitSeconds": wait_seconds,
-        "CallbackToken": _text(maxLength=200),
-        "Reason": _object({}, {"reason": _or_null(_text(maxLength=500))}, additionalProperties=False),
+        "CallbackToken": text(maxLength=200),
+        "Reason": object_({}, {"reason": or_null(text(maxLength=500))}, additionalProperties=False),
         "Empty": {"type": "object"},
         "JobTaken": taken,
-        "Validation": _object(
+        "Validation": object_(
             {
                 "valid": {"type": "boolean"},
-                "protocol_id": _or_null(_text()),
-                "steps": _list({"type": "object"}),
-                "lane": _or_null(WHOLE),
-                "mode": _or_null(_text()),
-                "errors": _list({"type": "object"}),
+                "protocol_id": or_null(text()),
+                "steps": list_({"type": "object"}),
+                "lane": or_null(WHOLE),
+                "mode": or_null(text()),
+                "errors": list_({"type": "object"}),
             }
         ),
-        "CommandBatch": _object(
-            {"commands": {**_list(_ref("Envelope")), "minItems": 1, "maxItems": settings.batch_commands_max}},
+        "CommandBatch": object_(
+            {"commands": {**list_(ref("Envelope")), "minItems": 1, "maxItems": settings.batch_commands_max}},
             additionalProperties=False,
         ),
-        "CommandBatchResults": _object({"results": _list({"anyOf": [taken, refused]})}),
+        "CommandBatchResults": object_({"results": list_({"anyOf": [taken, refused]})}),
         "Job": _job(),
         "Step": _step(),
         "Attempt": _attempt(),
-        "JobList": _page("Job"),
-        "Steps": _object({"steps": _list(_ref("Step"))}),
-        "Event": _object({"seq": WHOLE, "at": MOMENT, "type": _text()}, additionalProperties=True),
-        "Events": _object({"events": _list(_ref("Event")), "next": _or_null(_text())}),
+        "JobList": page("Job"),
+        "Steps": object_({"steps": list_(ref("Step"))}),
+        "Event": object_({"seq": WHOLE, "at": MOMENT, "type": text()}, additionalProperties=True),
+        "Events": object_({"events": list_(ref("Event")), "next": or_null(text())}),
         "CallbackOutcome": _outcome(),
-        "CallbackBatch": _object(
+        "CallbackBatch": object_(
             {
                 "callbacks": {
-                    **_list({"anyOf": [_ref("Ack"), _ref("Result"), _ref("Heartbeat")]}),
+                    **list_({"anyOf": [ref("Ack"), ref("Result"), ref("Heartbeat")]}),
                     "minItems": 1,
                     "maxItems": settings.batch_callbacks_max,
                 }
             }
         ),
-        "CallbackOutcomes": _object({"outcomes": _list({"anyOf": [_outcome(), refused]})}),
-        "Pull": _object(
-            {"service": _text(minLength=1, maxLength=128)},
+        "CallbackOutcomes": object_({"outcomes": list_({"anyOf": [_outcome(), refused]})}),
+        "Pull": object_(
+            {"service": text(minLength=1, maxLength=128)},
             {
                 "max": {"type": "integer", "minimum": 1, "maximum": settings.pull_max},
                 "wait_seconds": wait_seconds,
             },
             additionalProperties=False,
         ),
-        "Directives": _object({"directives": _list(_ref("Directive"))}),
-        "Protocol": _object(
-            {"id": _text(), "version": WHOLE, "steps": _list({"type": "object"})}, additionalProperties=True
+        "Directives": object_({"directives": list_(ref("Directive"))}),
+        "Protocol": object_(
+            {"id": text(), "version": WHOLE, "steps": list_({"type": "object"})}, additionalProperties=True
         ),
-        "ProtocolList": _page("Protocol"),
-        "Retried": _object({"retried": WHOLE}),
-        "OutboxRow": _object({"jobId": _ref("JobId"), "stepId": _text()}, additionalProperties=True),
-        "OutboxList": _page("OutboxRow"),
-        "DeadLetters": _page("Job", messages=_list({"type": "object"})),
-        "Lane": _object({"lane": WHOLE, "topic": _text(), "subscriptions": _list({"type": "object"})}),
-        "LaneList": _page("Lane"),
-        "Tenant": _object({"tenant_id": _text(), "inflight": WHOLE, "max_inflight": WHOLE}, additionalProperties=True),
-        "TenantList": _page("Tenant", inflight=WHOLE, max_inflight=WHOLE),
-        "Health": _object({"status": _text()}),
-        "Readiness": _object({"status": _text(), "checks": {"type": "object"}}),
-        "Text": _text(),
+        "ProtocolList": page("Protocol"),
+        "Retried": object_({"retried": WHOLE}),
+        "OutboxRow": object_({"jobId": ref("JobId"), "stepId": text()}, additionalProperties=True),
+        "OutboxList": page("OutboxRow"),
+        "DeadLetters": page("Job", messages=list_({"type": "object"})),
+        "Lane": object_({"lane": WHOLE, "topic": text(), "subscriptions": list_({"type": "object"})}),
+        "LaneList": page("Lane"),
+        "Tenant": object_({"tenant_id": text(), "inflight": WHOLE, "max_inflight": WHOLE}, additionalProperties=True),
+        "TenantList": page("Tenant", inflight=WHOLE, max_inflight=WHOLE),
+        "Health": object_({"status": text()}),
+        "Readiness": object_({"status": text(), "checks": {"type": "object"}}),
+        "Text": text(),
         "Problem": _problem(),
+        **runbook_components(settings),
     }

@@ -15,6 +15,7 @@ from lucius.desk import Desk
 from lucius.domain.errors import CallerError, InfrastructureError, LuciusError
 from lucius.ports.bus import BusUnavailable
 from lucius.ports.ledger import LedgerUnavailable
+from lucius.sql.database import DatabaseUnavailable
 
 _encode = msgspec.json.Encoder().encode
 
@@ -76,7 +77,7 @@ def endpoint(
             return await handler(Call(request, desk, principal))
         except LuciusError as error:
             return problem(error, correlation_id(request, desk))
-        except (LedgerUnavailable, BusUnavailable) as error:
+        except (LedgerUnavailable, BusUnavailable, DatabaseUnavailable) as error:
             return problem(InfrastructureError.unavailable(str(error)), correlation_id(request, desk))
         except Exception as error:
             return defect(error, correlation_id(request, desk))

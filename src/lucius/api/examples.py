@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lucius.api.runbook_examples import RUNBOOK_EXAMPLES
+
 _IDS = {
     "jobId": "019a1f2e-7c3b-7d4e-8f5a-6b7c8d9e0f1a",
     "stepId": "ocr",
@@ -36,4 +38,5 @@ EXAMPLES: dict[str, Any] = {
     "callbackBatch": {"callbacks": [{"type": "ACK", **_IDS, "callback_token": "v1.k1.1767225600.c2lnbmF0dXJl"}]},
     "pullDirectives": {"service": "ocr", "max": 10, "wait_seconds": 20},
     "cancelJob": {"reason": "sent by mistake"},
+    **RUNBOOK_EXAMPLES,
 }

@@ -2,40 +2,15 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from lucius.api import admin, callbacks, commands, jobs
 from lucius.api.endpoint import Handler
+from lucius.api.operation import BODY_ERRORS, LIMIT, Operation, Parameter
+from lucius.api.runbook_operations import RUNBOOK_OPERATIONS
 
-
-class Parameter(Struct, frozen=True):
-    name: str
-    where: str
-    schema: str
-    description: str
-
-
-class Operation(Struct, frozen=True, kw_only=True):
-    method: str
-    path: str
-    name: str
-    handler: Handler
-    summary: str
-    tag: str
-    role: str | None
-    on_all_tenants: bool = False
-    body: str | None = None
-    """Name of a component schema."""
-    body_required: bool = True
-    status: int = 200
-    answer: str = "Anything"
-    media_type: str = "application/json"
-    errors: tuple[str, ...] = ()
-    parameters: tuple[Parameter, ...] = ()
+__all__ = ["OPERATIONS", "Operation", "Parameter"]
 
 
 JOB_ID = Parameter("job_id", "path", "JobId", "The job's id, as the command's answer gave it")
-LIMIT = Parameter("limit", "query", "PageSize", "How many items a page has at most")
 CURSOR = Parameter("cursor", "query", "Cursor", "The `next` of the page before")
 WAIT = Parameter("wait_seconds", "query", "WaitSeconds", "Answer when the job has ended, or after so long")
 LIST_JOBS = (
@@ -49,7 +24,6 @@ LIST_JOBS = (
 )
 TOKEN = Parameter(callbacks.TOKEN_HEADER, "header", "CallbackToken", "The directive's `callback_token`")
 
-BODY_ERRORS = ("MALFORMED_JSON", "BODY_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE", "ENVELOPE_INVALID")
 COMMAND_ERRORS = (
     *BODY_ERRORS, "TENANT_FORBIDDEN", "MODE_FORBIDDEN", "REF_FORBIDDEN", "SCHEMA_VERSION_UNSUPPORTED",
     "REQUEST_TYPE_UNKNOWN", "PAYLOAD_INVALID", "REF_INVALID", "DOC_ID_REQUIRED", "IDEMPOTENCY_KEY_REUSED",
@@ -155,6 +129,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     _admin("lanes", "listLanes", admin.list_lanes, "How much waits on every lane", "LaneList"),
     _admin("tenants", "listTenants", admin.list_tenants, "Tenants, and their jobs in flight", "TenantList"),
+    *RUNBOOK_OPERATIONS,
     Operation(
         method="GET", path="/healthz", name="healthz", handler=admin.healthz, tag="machines",
         summary="The process is alive", role=None, answer="Health",

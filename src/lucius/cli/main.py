@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lucius import __version__
-from lucius.cli import contract, jobs, load, looking, new, platform, server, temporal
+from lucius.cli import batch, contract, jobs, load, looking, new, platform, runbook, server, temporal
 from lucius.cli.failures import EXIT_CODES, EXIT_INTERRUPTED, EXIT_USAGE
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ KEY_CHARACTERS_MAX = 4_096
 
 SECTIONS = (
     ("Jobs", jobs.COMMANDS),
+    ("Runbooks", (*runbook.COMMANDS, *batch.COMMANDS)),
     ("Look around", looking.COMMANDS),
     ("Try and test", (*new.COMMANDS, *contract.COMMANDS, *load.COMMANDS)),
     ("Run", (*server.COMMANDS, *platform.COMMANDS)),

@@ -108,6 +108,26 @@ def reconciler(data: str | None) -> None:
     run("run_reconciler", settings_of(data=data))
 
 
+@click.command()
+@data_option
+def scheduler(data: str | None) -> None:
+    """Run the scheduler of runbooks: sources, due phases and polls.
+
+    Several may run; one of them leads. Needs a shared ledger: `lucius up` has its own.
+    """
+    run("run_scheduler", settings_of(data=data))
+
+
+@click.command()
+@data_option
+def runbooks(data: str | None) -> None:
+    """Run an orchestrator of runbooks: sends steps, takes results.
+
+    Any number of them may run. Needs a shared ledger: `lucius up` has its own.
+    """
+    run("run_runbooks", settings_of(data=data))
+
+
 @click.group()
 def db() -> None:
     """Look after the ledger's tables."""
@@ -145,7 +165,7 @@ def prune(older_than: int, data: str | None) -> None:
     _say(f"{removed} jobs removed." if isinstance(removed, int) else removed or "Done.")
 
 
-COMMANDS = (up, api, worker, reconciler)
+COMMANDS = (up, api, worker, reconciler, scheduler, runbooks)
 UPKEEP = (db, prune)
 
 

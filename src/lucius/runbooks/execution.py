@@ -89,9 +89,10 @@ class Execution(Struct):
 
     @property
     def poll_deadline(self) -> Instant | None:
+        """The first moment that is too late: `poll_started_at + poll_timeout_sec < now`, says the contract."""
         if self.poll_started_at is None or self.poll_timeout_sec is None:
             return None
-        return after(self.poll_started_at, self.poll_timeout_sec)
+        return after(self.poll_started_at, self.poll_timeout_sec) + 1
 
     # --- Towards the worker ------------------------------------------------------------------------------------------
 

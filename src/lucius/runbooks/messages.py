@@ -136,15 +136,20 @@ def _read_error(error: Any) -> WorkerError:
     if error is None:
         return WorkerError("the worker gave no reason")
     if isinstance(error, str):
-        return WorkerError(error)
+        return WorkerError(_kept(error))
     fields = _folded(error, "an error")
     message, attempts = fields.get("message"), fields.get("attempts")
     return WorkerError(
-        str(message) if message else "the worker gave no reason",
+        _kept(str(message)) if message else "the worker gave no reason",
         str(fields.get("type") or ""),
         fields.get("isthrottled") is True,
         attempts if isinstance(attempts, int) else 1,
     )
+
+
+def _kept(message: str) -> str:
+    """Without NUL characters, which PostgreSQL cannot keep."""
+    return message.replace("\x00", "")
 
 
 def _folded(content: Any, what: str) -> dict[str, Any]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from lucius.domain.errors import CallerError, Fault
+from lucius.domain.errors import CallerError
 from lucius.domain.time import Instant
 from lucius.runbooks import retries
-from lucius.runbooks.definition.model import DataSource, Runbook
+from lucius.runbooks.csv_members import read_csv_members
+from lucius.runbooks.definition.model import Runbook
 from lucius.runbooks.orchestrator.chains import SKIP_PENDING
 from lucius.runbooks.orchestrator.consequences import follow
 from lucius.runbooks.orchestrator.progress import end_batch
@@ -18,9 +20,8 @@ from lucius.runbooks.scheduler.batching import RUNBOOK, RunbookRow, add_members,
 from lucius.runbooks.scheduler.comparison import chunks
 from lucius.runbooks.scheduler.detection import PAGE, start_work, to_rows
 from lucius.runbooks.scheduler.scheduler import begin_phase
-from lucius.runbooks.sources.csv_text import read_csv
-from lucius.runbooks.sources.limits import SourceError, SourceLimits
-from lucius.runbooks.sources.rows import Members, read_members
+from lucius.runbooks.sources.limits import SourceLimits
+from lucius.runbooks.sources.rows import Members
 from lucius.runbooks.states import (
     BATCH_ENDED,
     BECAUSE_LIMIT,
@@ -69,7 +70,7 @@ class Operations:
     async def create_batch(self, name: str, csv: bytes, start: Instant, advance: str, actor: str) -> dict[str, Any]:
         """A batch of the members in a CSV. `advance`: by its phases' `time`, or `manual`, phase by phase."""
         row, runbook = await self._active(name)
-        found = self._read(csv, runbook)
+        found = await self._read(csv, runbook)
 
         def create(turn: Turn) -> Script[int]:
             return (yield from create_batch(turn, row, runbook, start, BY_HAND, advance)).id
@@ -82,7 +83,7 @@ class Operations:
     async def add_members(self, batch_id: int, csv: bytes, actor: str) -> dict[str, Any]:
         """Members that join a batch: they catch up on what the others have behind them."""
         row, runbook = await self._of_batch(batch_id)
-        found = self._read(csv, runbook)
+        found = await self._read(csv, runbook)
         await self._put_in(batch_id, row, found, actor)
         return {"batch_id": batch_id, "members": len(found.members)}
 
@@ -118,11 +119,13 @@ class Operations:
             _ensure_open(batch)
             why = f"cancelled by {turn.actor}: {reason}" if reason else f"cancelled by {turn.actor}"
             for table in ("step_executions", "init_executions"):
-                where = f"e.batch_id = $1 AND e.{OPEN}"
+                # Steps are found by way of their phases: an index of theirs by batch would serve nothing else.
+                where = f"{'p' if table == 'step_executions' else 'e'}.batch_id = $1 AND e.{OPEN}"
                 for one in turn.changes.hold((yield from executions.select(table, where, batch.id))):
                     if one.status == PENDING or not one.in_flight:
                         one.cancel(turn.now, BECAUSE_STOPPED, why)
             yield Run(SKIP_PENDING, [(batch.id, turn.now, why)])
+            yield Run(batches.HOLD_BATCH, [(batch.id, None, None)])
             turn.note("batch-cancelled", batch, reason=reason)
             yield from end_batch(turn, batch, FAILED, why)
             touched = turn.touch(batch.id)
@@ -138,11 +141,12 @@ class Operations:
         def work(turn: Turn, batch: Batch) -> Script[dict[str, Any]]:
             if batch.held_at is None:
                 raise CallerError.of("CONFLICT", f"batch {batch.id} is not held")
-            yield from retries.reopen_batch(turn, batch)
             yield Run(batches.HOLD_BATCH, [(batch.id, None, None)])
             batch.held_at = batch.hold_reason = None
             yield from retries.forgive(batch)
             count = yield from retries.revive(turn, batch, None, frozenset({BECAUSE_LIMIT}))
+            if count:  # With nothing to run, an ended batch would never end again.
+                yield from retries.reopen_batch(turn, batch)
             turn.note("batch-resumed", batch, steps=count)
             return {"batch_id": batch.id, "status": batch.status, "steps": count}
 
@@ -190,22 +194,8 @@ class Operations:
 
         return await self._turns.database.read(script)
 
-    def _read(self, csv: bytes, runbook: Runbook) -> Members:
-        """Members from a CSV: all of them, or none and every fault."""
-        several = runbook.source.multi_valued if runbook.source else ()
-        by_hand = DataSource(type="csv", connection="", primary_key=runbook.primary_key, multi_valued=several)
-        try:
-            found = read_members(read_csv(csv, self._limits), by_hand)
-        except SourceError as error:
-            faults = [Fault("MEMBERS_INVALID", "/csv", one) for one in error.faults[:100]]
-            raise CallerError(faults or [Fault("MEMBERS_INVALID", "/csv", str(error))]) from error
-        if found.faults:
-            raise CallerError(
-                [Fault("MEMBERS_INVALID", "/csv", f"row {one.row}: {one.message}") for one in found.faults]
-            )
-        if not found.members:
-            raise CallerError.of("MEMBERS_INVALID", "the CSV has no members", "/csv")
-        return found
+    async def _read(self, csv: bytes, runbook: Runbook) -> Members:
+        return await asyncio.to_thread(read_csv_members, csv, runbook, self._limits)
 
 
 def _ensure_open(batch: Batch) -> None:

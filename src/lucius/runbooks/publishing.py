@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from lucius.runbooks.definition.compare import Difference, differences
 from lucius.runbooks.definition.model import Runbook
 from lucius.runbooks.definition.names import data_table_name, tables_collide
 from lucius.runbooks.definition.reading import RunbookInvalid, read_runbook
-from lucius.runbooks.messages import SUBSCRIPTIONS, worker_subscription
+from lucius.runbooks.messages import JOBS_TOPIC, SUBSCRIPTIONS, worker_subscription
 from lucius.runbooks.orchestrator.turn import Turn, Turns
 from lucius.runbooks.tables import controls, trail
 from lucius.sql.database import Fetch, Run, Script
@@ -48,6 +49,16 @@ class Publishing:
     def __init__(self, turns: Turns, bus: Bus) -> None:
         self._turns = turns
         self._bus = bus
+        self._workers: set[str] = set()
+
+    async def workers(self) -> list[str]:
+        """Every worker that has a queue: queues stay, so what was seen once holds."""
+        depths = await self._bus.depths()
+        self._workers.update(depth.subscription for depth in depths if depth.topic == JOBS_TOPIC)
+        return sorted(self._workers)
+
+    async def knows_worker(self, worker_id: str) -> bool:
+        return worker_id in self._workers or worker_id in await self.workers()
 
     async def declare(self) -> None:
         """Make every queue exist that a published runbook, or a batch under way, sends to."""
@@ -65,7 +76,8 @@ class Publishing:
         if overdue_behavior not in OVERDUE:
             detail = f"overdue_behavior is {' or '.join(OVERDUE)}"
             raise CallerError.of("ENVELOPE_INVALID", detail, "/overdue_behavior")
-        runbook = checked(content)
+        # A hostile text may keep the parser busy for seconds, so it has a thread.
+        runbook = await asyncio.to_thread(checked, content)
         await self._declare({step.worker_id for step in runbook.steps})
         text = content.decode()
 
@@ -157,7 +169,7 @@ class Publishing:
         for row in rows:
             if version is None or row[1] == version:
                 return row[1], row[2]
-        raise missing(name) if not rows else CallerError.of("NOT_FOUND", f"runbook {name} has no version {version}")
+        raise missing(name) if not rows else missing_version(name, version)
 
     async def versions(self, name: str) -> list[dict[str, Any]]:
         rows = await self._turns.database.read(lambda: _fetch(_VERSIONS, name))
@@ -174,7 +186,7 @@ class Publishing:
     async def compare(self, name: str, before: int, after: int) -> list[Difference]:
         _, old = await self.text(name, before)
         _, new = await self.text(name, after)
-        return differences(read_runbook(old.encode()), read_runbook(new.encode()))
+        return await asyncio.to_thread(lambda: differences(read_runbook(old.encode()), read_runbook(new.encode())))
 
 
 def checked(content: bytes, columns: Sequence[str] | None = None) -> Runbook:
@@ -188,6 +200,10 @@ def checked(content: bytes, columns: Sequence[str] | None = None) -> Runbook:
 
 def missing(name: str) -> CallerError:
     return CallerError.of("NOT_FOUND", f"there is no runbook {name}")
+
+
+def missing_version(name: str, version: int | None) -> CallerError:
+    return CallerError.of("NOT_FOUND", f"runbook {name} has no version {version}")
 
 
 def _fetch(sql: str, *args: Any) -> Script[Sequence[Any]]:

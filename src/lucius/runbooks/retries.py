@@ -21,7 +21,7 @@ _ROLLING_BACK = f"SELECT batch_member_id FROM followup_executions WHERE batch_id
 _CATCH_UP = "UPDATE step_executions SET catching_up = TRUE WHERE id = $1"
 _UNSKIP = (
     "UPDATE phase_executions SET status = 'pending', completed_at = NULL, error_message = NULL"
-    " WHERE batch_id = $1 AND status = 'skipped' AND runbook_version = $2 AND due_at >= $3"
+    " WHERE batch_id = $1 AND status = 'skipped' AND runbook_version = $2 AND error_message LIKE 'init step %'"
 )
 _FORGIVE = (
     "UPDATE phase_executions SET failures_forgiven = (SELECT COUNT(DISTINCT s.batch_member_id) FROM step_executions s"
@@ -64,7 +64,7 @@ def _retry_init(turn: Turn, batch: Batch) -> Script[bool]:
         one.retry()
     yield Run(batches.SET_BATCH_STATUS, [(batch.id, FAILED, INIT_DISPATCHED, None, None)])
     batch.status = INIT_DISPATCHED
-    yield Run(_UNSKIP, [(batch.id, batch.version, 0)])
+    yield Run(_UNSKIP, [(batch.id, batch.version)])
     turn.touch(batch.id).is_init = True
     turn.note("init-retried", batch)
     return True
@@ -87,7 +87,7 @@ def revive(turn: Turn, batch: Batch, member_ids: Sequence[int] | None, causes: S
     """Back to `pending`: what failed of these members, and what was cancelled for one of these causes. How many."""
     table = "step_executions"
     if member_ids is None:
-        found = yield from executions.select(table, "e.batch_id = $1 AND e.status = 'cancelled'", batch.id)
+        found = yield from executions.select(table, "p.batch_id = $1 AND e.status = 'cancelled'", batch.id)
     else:
         found = yield from executions.select(table, "e.batch_member_id = ANY($1::bigint[])", list(member_ids))
     revived: list[Execution] = []

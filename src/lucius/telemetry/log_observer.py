@@ -104,6 +104,15 @@ class LogObserver(Observer):
                 repairs.outbox,
             )
 
+    def source_read(self, outcome: str, seconds: float) -> None:
+        if outcome == "ok":
+            return
+        count = self._damper.count(f"source {outcome}")
+        if count:
+            what = "could not be read" if outcome == "failed" else "has too few members all of a sudden and is held"
+            times = "" if count == 1 else f" ({count} times)"
+            self._log.warning("a runbook's data source %s%s: its events say which and why", what, times)
+
     def failed(self, what: str, error: BaseException) -> None:
         kind = type(error).__name__
         count = self._damper.count(f"{what} {kind}")

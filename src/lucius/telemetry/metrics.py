@@ -18,8 +18,10 @@ from lucius.ports.clock import Clock
 from lucius.ports.ledger import Change, Ledger, Repairs
 from lucius.ports.observer import Observer
 from lucius.ports.registry import RegistrySnapshot
+from lucius.sql.database import Database
 from lucius.telemetry.event_counts import EventCounts
 from lucius.telemetry.gauges import Gauges
+from lucius.telemetry.runbook_counts import RunbookCounts
 from lucius.telemetry.tallies import Tallies
 
 METRICS_CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -56,6 +58,7 @@ class MetricsObserver(Observer):
         self._failures = counter("lucius_failures", "What went wrong with nobody waiting for it.", ("what",))
         self._circuit = tallies.gauge("lucius_circuit_open", "1 while the bus is out of reach.")
         self._circuit.set(0)
+        self._runbooks = RunbookCounts(tallies, clock)
         self._collecting = asyncio.Lock()
         self._collected_at = float("-inf")
         self.registry = CollectorRegistry()
@@ -90,21 +93,42 @@ class MetricsObserver(Observer):
     def webhook_called(self, outcome: str) -> None:
         self._webhooks.add(1, (outcome,))
 
+    def steps_moved(self, status: str, count: int) -> None:
+        self._runbooks.steps_moved(status, count)
+
+    def worker_answered(self, outcome: str) -> None:
+        self._runbooks.worker_answered(outcome)
+
+    def ticked(self, outcome: str, seconds: float) -> None:
+        self._runbooks.ticked(outcome, seconds)
+
+    def source_read(self, outcome: str, seconds: float) -> None:
+        self._runbooks.source_read(outcome, seconds)
+
     def failed(self, what: str, error: BaseException) -> None:
         # The first word is the kind; what follows may be an id, and ids are no labels.
         self._failures.add(1, (what.partition(" ")[0].rstrip(",:") or "unknown",))
 
-    async def collect(self, ledger: Ledger, bus: Bus, snapshot: RegistrySnapshot) -> None:
-        """Bring the gauges up to date. What cannot be had in time is left out of the next `render`, and counted."""
+    async def collect(
+        self, ledger: Ledger, bus: Bus, snapshot: RegistrySnapshot, runbooks: Database | None = None
+    ) -> None:
+        """Bring the gauges up to date. What cannot be had in time is left out of the next `render`, and counted.
+
+        `runbooks` is the database that holds their tables; without one their gauges are left out.
+        """
         async with self._collecting:
             if time.monotonic() - self._collected_at < COLLECT_INTERVAL_SECONDS:
                 return
             self._gauges.clear()
-            await asyncio.gather(
+            self._runbooks.clear()
+            parts = [
                 self._try("outbox", self._gauges.collect_outbox(ledger)),
                 self._try("lanes", self._gauges.collect_lanes(bus)),
                 self._try("inflight", self._gauges.collect_inflight(ledger, snapshot)),
-            )
+            ]
+            if runbooks is not None:
+                parts.append(self._try("runbooks", self._runbooks.collect(runbooks)))
+            await asyncio.gather(*parts)
             self._collected_at = time.monotonic()
 
     async def _try(self, part: str, collecting: Awaitable[None]) -> None:

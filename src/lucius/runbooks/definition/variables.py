@@ -15,6 +15,7 @@ from lucius.runbooks.definition.checks import Kind, StepList, mapping, step_list
 from lucius.runbooks.definition.durations import parse_offset
 from lucius.runbooks.definition.faults import Finding, Found
 from lucius.runbooks.definition.model import Runbook, Step
+from lucius.runbooks.definition.names import column_fault
 from lucius.runbooks.definition.places import clipped
 from lucius.runbooks.definition.templates import SPECIALS, TemplateFault, Variable, parse, texts_in
 
@@ -90,10 +91,10 @@ def _list_faults(steps: StepList, earlier: dict[str, None], columns: Sequence[st
 
 
 def _unknown(template: str, earlier: Mapping[str, None], columns: Collection[str] | None) -> list[str]:
-    """Where the columns are open, any name may be one, but for those that begin with _."""
+    """Where the columns are open, any name may be one that a column may have."""
     names = dict.fromkeys(part.name for part in parse(template) if isinstance(part, Variable))
     unknown = [name for name in names if name not in SPECIALS and name not in earlier]
-    return [name for name in unknown if (name.startswith("_") if columns is None else name not in columns)]
+    return [name for name in unknown if (column_fault(name) is not None if columns is None else name not in columns)]
 
 
 _OF_A_MEMBER = "it is no special, no output variable of an earlier step, and no column"

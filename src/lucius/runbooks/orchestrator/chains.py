@@ -21,6 +21,11 @@ SKIP_PENDING = (
     "UPDATE phase_executions SET status = 'skipped', completed_at = $2, error_message = $3"
     " WHERE batch_id = $1 AND status = 'pending'"
 )
+DROP_UNBEGUN = (
+    "DELETE FROM step_executions WHERE phase_execution_id IN"
+    " (SELECT p.id FROM phase_executions p WHERE p.batch_id = $1 AND p.status = 'skipped')"
+)
+"""Steps of phases that never began: their maker died before it could begin them, and they would be in the way."""
 BUSY_MEMBERS = (
     "SELECT DISTINCT batch_member_id FROM step_executions WHERE batch_member_id = ANY($1::bigint[])"
     " AND in_flight = TRUE"
@@ -43,7 +48,8 @@ def advance_init(turn: Turn, batch: Batch) -> Script[None]:
         turn.note("batch-active", batch)
         yield from close_batch(turn, batch)
     elif current.is_open:
-        current.make_ready()
+        if current.status == PENDING:  # One that polls or waits for its retry is not due yet.
+            current.make_ready()
     else:
         reason = f"init step {current.step_name}: {current.error_message or current.status}"
         yield from stop_phases(turn, batch, reason)
@@ -53,6 +59,7 @@ def advance_init(turn: Turn, batch: Batch) -> Script[None]:
 def stop_phases(turn: Turn, batch: Batch, reason: str) -> Script[None]:
     """Phases that have not begun never will."""
     yield Run(SKIP_PENDING, [(batch.id, turn.now, reason)])
+    yield Run(DROP_UNBEGUN, [(batch.id,)])
     turn.note("phases-skipped", batch, reason=reason, status=SKIPPED)
 
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from lucius.runbooks.execution import KINDS, Execution, Kind
 from lucius.runbooks.messages import WorkerResult, job_ref
 from lucius.runbooks.orchestrator.turn import Turn
+from lucius.runbooks.states import BATCH_ENDED, BECAUSE_STOPPED
 from lucius.runbooks.tables import executions
 from lucius.runbooks.tables.executions import ALL_TABLES, TABLES
 from lucius.sql.database import Fetch, Row, Script
@@ -87,6 +88,7 @@ def _take_result(turn: Turn, execution: Execution, result: WorkerResult) -> Scri
     else:
         step = yield from turn.step(execution)
         execution.take_failure(turn.now, step, result.error.message, result.error.isThrottled)
+    _stop(turn, execution)
     note_ending(turn, execution)
     return Outcome.APPLIED
 
@@ -122,7 +124,16 @@ def take_time(turn: Turn, due_ids: Sequence[tuple[str, int]]) -> Script[None]:
             if execution.wake(turn.now, step):
                 touch(turn, execution)
                 _withdraw(turn, execution, was_out)
+                _stop(turn, execution)
                 note_ending(turn, execution)
+
+
+def _stop(turn: Turn, execution: Execution) -> None:
+    """In a batch that was cancelled, what workers had may finish, but is not sent again."""
+    batch = turn.batches[execution.batch_id]
+    waits = execution.is_open and not execution.in_flight and execution.kind in ("step", "init")
+    if batch.status in BATCH_ENDED and waits:
+        execution.cancel(turn.now, BECAUSE_STOPPED, batch.error_message or "the batch has ended")
 
 
 def _withdraw(turn: Turn, execution: Execution, was_out: bool) -> None:

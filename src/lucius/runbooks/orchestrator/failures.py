@@ -13,10 +13,11 @@ from lucius.runbooks.tables.batches import Batch, Phase
 from lucius.runbooks.tables.data_tables import last_known
 from lucius.runbooks.tables.definitions import step_of
 from lucius.sql.database import Fetch, Run, Script
+from lucius.sql.runbook_tables import UNHAPPY
 
 FAILED_MEMBERS = (
     "SELECT COUNT(DISTINCT batch_member_id) FROM step_executions WHERE phase_execution_id = $1"
-    " AND status IN ('failed', 'poll_timeout', 'rolled_back')"
+    f" AND {UNHAPPY} AND status <> 'cancelled'"
 )
 LIMIT_CANCELS = (
     "UPDATE step_executions SET status = 'cancelled', cancel_cause = $2, error_message = $3, completed_at = $4,"

@@ -9,23 +9,38 @@ from lucius.runbooks.states import ACTIVE, BATCH_ENDED, BECAUSE_REMOVED, COMPLET
 from lucius.runbooks.tables import batches, executions, making
 from lucius.runbooks.tables.batches import Batch, Member, Phase
 from lucius.runbooks.tables.data_tables import last_known
-from lucius.sql.database import Run, Script
+from lucius.sql.database import Fetch, Run, Script
 from lucius.sql.runbook_tables import OPEN
 
 BEGUN = frozenset({DISPATCHED, COMPLETED, FAILED})
+LEAVE_OUT = (
+    "UPDATE batch_members SET status = 'removed', removed_at = $2, removed_by = $3 WHERE id = $1 AND status = 'active'"
+)
+HAS_STEPS = "SELECT DISTINCT phase_execution_id FROM step_executions WHERE batch_member_id = $1"
 
 
 def add_member(turn: Turn, batch: Batch, member_id: int) -> Script[None]:
     """Catch-up: the steps of every phase that has begun, in order, for this member alone."""
     member = (yield from batches.members_by_ids([member_id])).get(member_id)
-    if member is None or member.status != ACTIVE or batch.status in BATCH_ENDED:
+    if member is None or member.status != ACTIVE:
         return
     begun = _still_valid([phase for phase in (yield from batches.phases_of(batch.id)) if phase.status in BEGUN], batch)
-    if begun:
-        yield from _make_steps(turn, batch, member, begun)
+    there = {row[0] for row in (yield Fetch(HAS_STEPS, [member_id]))}
+    if batch.status in BATCH_ENDED:
+        if begun and not there:
+            yield from _leave_out(turn, batch, member)
+    elif begun:
+        # Who has its steps already was told of before, or the phase began with it: that is not to be said twice.
+        yield from _make_steps(turn, batch, member, [phase for phase in begun if phase.id not in there])
         touched = turn.touch(batch.id)
         touched.members.add(member_id)
         touched.phases.update(phase.id for phase in begun)
+
+
+def _leave_out(turn: Turn, batch: Batch, member: Member) -> Script[None]:
+    """The batch ended before this was heard of. Who is no member of it makes a new one at the source's next reading."""
+    yield Run(LEAVE_OUT, [(member.id, turn.now, turn.actor)])
+    turn.note("member-too-late", batch, member.id, member=member.key, reason=f"the batch is {batch.status}")
 
 
 def _still_valid(begun: list[Phase], batch: Batch) -> list[Phase]:
@@ -50,7 +65,8 @@ def _make_steps(turn: Turn, batch: Batch, member: Member, begun: list[Phase]) ->
             where = f"e.phase_execution_id = $1 AND e.batch_member_id = $2 AND e.{OPEN} ORDER BY e.id LIMIT 1"
             if (yield from executions.select("step_executions", where, phase.id, member.id)):
                 yield Run(batches.REOPEN_PHASE, [(phase.id,)])
-    turn.note("member-catches-up", batch, member.id, member=member.key, phases=[phase.name for phase in begun])
+    if begun:
+        turn.note("member-catches-up", batch, member.id, member=member.key, phases=[phase.name for phase in begun])
 
 
 def remove_member(turn: Turn, batch: Batch, member_id: int) -> Script[None]:

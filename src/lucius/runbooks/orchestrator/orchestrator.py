@@ -143,7 +143,7 @@ class Orchestrator:
             try:
                 events.append((read_event(delivery.body), delivery.ref))
             except MessageInvalid as error:
-                self._observer.failed("a runbook message", error)
+                self._observer.failed("runbook message", error)
                 await self._bus.dead_letter([delivery.ref], str(error))
         await self._each_or_all(events, self._events_turn)
 
@@ -168,7 +168,10 @@ class Orchestrator:
             yield from follow(turn)
             return outcomes
 
-        return await self.turns.take(work)
+        outcomes = await self.turns.take(work)
+        for outcome in outcomes:
+            self._observer.worker_answered(outcome)
+        return outcomes
 
     async def sweep(self) -> int:
         """Let time pass for whatever is due; how many executions that were."""
@@ -237,14 +240,12 @@ class Orchestrator:
             try:
                 taken.append((read_result(msgspec.json.decode(delivery.body)), delivery.ref))
             except (MessageInvalid, msgspec.DecodeError) as error:
-                self._observer.failed("a runbook result", error)
+                self._observer.failed("runbook result", error)
                 await self._bus.dead_letter([delivery.ref], str(error))
         await self._each_or_all(taken, self._results_turn)
 
     async def _results_turn(self, taken: Sequence[tuple[WorkerResult, DeliveryRef]]) -> None:
-        outcomes = await self.take_results([result for result, _ in taken], [ref for _, ref in taken])
-        for outcome in outcomes:
-            self._observer.worker_answered(outcome)
+        await self.take_results([result for result, _ in taken], [ref for _, ref in taken])
 
     async def _each_or_all(
         self, taken: Sequence[tuple[Any, DeliveryRef]], act: Callable[[Any], Coroutine[Any, Any, None]]
@@ -259,7 +260,7 @@ class Orchestrator:
             raise
         except Exception as error:
             if len(taken) == 1:
-                self._observer.failed("a runbook message", error)
+                self._observer.failed("runbook message", error)
                 await self._bus.abandon([taken[0][1]], self._settings.retry_seconds)
                 return
         for one in taken:

@@ -46,7 +46,7 @@ STANDINGS = (
 )
 READY_AT = (
     "UPDATE step_executions SET ready = TRUE WHERE phase_execution_id = $1 AND step_index = $2 AND status = 'pending'"
-    " AND catching_up = FALSE AND ready = FALSE AND NOT EXISTS (SELECT 1 FROM step_executions e"
+    f" AND {OPEN} AND catching_up = FALSE AND ready = FALSE AND NOT EXISTS (SELECT 1 FROM step_executions e"
     " WHERE e.batch_member_id = step_executions.batch_member_id AND e.phase_execution_id < $1"
     f" AND e.{OPEN})"
 )

@@ -10,6 +10,7 @@ from lucius.domain.time import Instant
 from lucius.runbooks import messages
 from lucius.runbooks.definition.model import Runbook
 from lucius.runbooks.definition.variables import known_outputs
+from lucius.runbooks.orchestrator.progress import close_batch
 from lucius.runbooks.orchestrator.turn import Turn
 from lucius.runbooks.states import ACTIVE, DETECTED, INIT_DISPATCHED, PENDING, SKIPPED
 from lucius.runbooks.tables import batches, executions, making
@@ -101,7 +102,7 @@ def add_phases(turn: Turn, batch: Batch, row: RunbookRow, runbook: Runbook, skip
 
 def add_members(turn: Turn, batch: Batch, keys: Sequence[str], told: bool) -> Script[list[tuple[int, str]]]:
     """New members of a batch that is locked; `told`: the orchestrator hears of each, because the batch has begun."""
-    yield Run(_ADD_MEMBER, [(batch.id, key, turn.now) for key in keys])
+    yield Run(_ADD_MEMBER, [(batch.id, key, turn.now) for key in keys], at_once=True)
     added = [(row[0], row[1]) for row in (yield Fetch(_MEMBER_IDS, (batch.id, list(keys))))]
     if told and added:
         yield Run(_ADD_TOLD, [(member_id, turn.now) for member_id, _ in added])
@@ -134,6 +135,7 @@ def start_batch(turn: Turn, batch: Batch, runbook: Runbook) -> Script[None]:
     yield Run(batches.SET_BATCH_STATUS, [(batch.id, DETECTED, ACTIVE, None, None)])
     batch.status = ACTIVE
     turn.note("batch-active", batch)
+    yield from close_batch(turn, batch)  # It may have been found so late that all its phases are skipped.
 
 
 def start_init(turn: Turn, batch: Batch, runbook: Runbook) -> Script[None]:

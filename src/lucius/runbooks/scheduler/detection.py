@@ -167,7 +167,10 @@ def start_work(batch_id: int) -> Callable[[Turn], Script[None]]:
     return work
 
 
-_DETECTED = "SELECT id FROM batches WHERE status = 'detected' AND runbook_name = $1 AND origin = 'source' ORDER BY id"
+_DETECTED = (
+    "SELECT id FROM batches WHERE runbook_name = $1 AND completed_at IS NULL AND status = 'detected'"
+    " AND origin = 'source' ORDER BY id"
+)
 
 
 def left_over(name: str) -> Script[list[int]]:

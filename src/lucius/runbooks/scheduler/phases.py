@@ -65,7 +65,7 @@ def make_steps(turn: Turn, batch: Batch, phase: Phase, after_id: int) -> Script[
                 cancelled if failed_at is not None else None,
             )
             made.append((phase.id, member_id, False, *shared))
-    yield Run(executions.INSERT["step_executions"], made)
+    yield Run(executions.INSERT["step_executions"], made, at_once=True)
     return int(rows[-1][0])
 
 

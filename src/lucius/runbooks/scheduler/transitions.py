@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from lucius.runbooks.definition.model import Runbook
+from lucius.runbooks.orchestrator.chains import DROP_UNBEGUN
+from lucius.runbooks.orchestrator.progress import close_batch
 from lucius.runbooks.orchestrator.turn import Turn
 from lucius.runbooks.scheduler.batching import RunbookRow, add_phases, start_init
 from lucius.runbooks.states import ACTIVE, BATCH_ENDED, BECAUSE_SUPERSEDED, INIT_DISPATCHED
@@ -36,6 +38,7 @@ def move_batch(turn: Turn, batch: Batch, row: RunbookRow, runbook: Runbook) -> S
     old = batch.version
     reason = f"superseded by version {row.version}"
     yield Run(_SKIP, [(batch.id, row.version, turn.now, reason)])
+    yield Run(DROP_UNBEGUN, [(batch.id,)])
     yield Run(_FOLLOW, [(batch.id, row.id)])
     batch.runbook_id, batch.version, batch.data_table = row.id, row.version, row.data_table
     yield from add_phases(turn, batch, row, runbook, skips_overdue=row.overdue_behavior == "ignore")
@@ -47,6 +50,8 @@ def move_batch(turn: Turn, batch: Batch, row: RunbookRow, runbook: Runbook) -> S
         yield from start_init(turn, batch, runbook)
     elif init_runs:
         turn.touch(batch.id).is_init = True  # The new version has no init: the batch is active.
+    else:
+        yield from close_batch(turn, batch)  # The new version may have skipped all that was left.
 
 
 def _stop_init(turn: Turn, batch: Batch, version: int, reason: str) -> Script[None]:

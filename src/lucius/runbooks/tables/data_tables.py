@@ -126,6 +126,8 @@ class DataTable:
 def open_table(runbook_id: int, table: str, columns: Sequence[str]) -> Script[DataTable]:
     """The table of a runbook's version, made the first time that its columns are known; from then on they stay."""
     known = (yield Fetch(_COLUMNS, [runbook_id]))[0][0]
+    if known is None:
+        known = (yield Fetch(f"{_COLUMNS} FOR UPDATE", [runbook_id]))[0][0]
     if known is not None:
         return DataTable(table, msgspec.json.decode(known))
     created = DataTable(table, columns)

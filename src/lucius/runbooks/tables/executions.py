@@ -109,4 +109,4 @@ class Changes:
             rows.setdefault(table, []).append((execution.id, status, *values))
         self._held.clear()
         for table, changed in rows.items():
-            yield Run(UPDATE[table], changed)
+            yield Run(UPDATE[table], changed, at_once=True)

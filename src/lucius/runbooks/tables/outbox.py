@@ -12,8 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from lucius.domain.time import Instant, after
-from lucius.ports.bus import Bus, DeliveryRef, Message
-from lucius.sql.database import Database, Fetch, Run, Script
+from lucius.ports.bus import Bus, BusUnavailable, DeliveryRef, Message
+from lucius.sql.database import Database, DatabaseUnavailable, Fetch, Run, Script
 
 CLAIM_SECONDS = 30.0
 """How long an outbox row is left to the process that has taken it."""
@@ -57,8 +57,9 @@ class Outbox:
         return self._own is None
 
     def refusal(self, message: Message) -> str | None:
-        refused = self._bus.refusal(message)
-        return None if refused is None else refused.reason
+        """Why the bus would never take this message. Its queue exists: it is declared before a runbook is published."""
+        size, size_max = len(message.body), self._bus.message_bytes_max
+        return None if size <= size_max else f"it has {size} bytes, and the bus takes {size_max}"
 
     def send(self, messages: Sequence[Message], settled: Sequence[DeliveryRef], now: Instant) -> Script[None]:
         """Within a transaction: these messages go out with it, and these are dealt with."""
@@ -68,14 +69,19 @@ class Outbox:
             yield Run(_PUT, [(m.topic, m.id, m.body, _encode(m.properties).decode(), now, 0) for m in messages])
 
     async def sent(self, messages: Sequence[Message], settled: Sequence[DeliveryRef], now: Instant) -> None:
-        """After the commit."""
+        """After the commit: what has happened stays so, whether or not the bus can be reached."""
         if self._own is not None:
             self._own.committed(messages, settled)
             return
-        if settled:
-            await self._bus.settle(settled)
-        if messages:
-            await self.empty(now)
+        try:
+            if settled:
+                await self._bus.settle(settled)
+            if messages:
+                await self.empty(now)
+        except (BusUnavailable, DatabaseUnavailable):
+            # Whoever empties the outbox next meets the same trouble and tells of it. What was not settled comes again,
+            # and changes nothing.
+            return
 
     async def empty(self, now: Instant) -> int:
         """Publish what waits, oldest first; how many that were. Raises `BusUnavailable`, and then they wait on."""
@@ -88,8 +94,9 @@ class Outbox:
                 Message(id=row[2], topic=row[1], body=bytes(row[3]), properties=msgspec.json.decode(row[4]))
                 for row in rows
             ]
-            await self._bus.publish(messages)
-            ids = [(row[0],) for row in rows]
+            answers = await self._bus.publish(messages)
+            # One that was refused keeps its row, and is tried again when its claim has run out.
+            ids = [(row[0],) for row, refused in zip(rows, answers, strict=True) if refused is None]
             await self._database.write(lambda ids=ids: _drop(ids))  # type: ignore[misc]
             count += len(rows)
         return count

@@ -1,6 +1,6 @@
 """The functions of a mailbox migration, simulated: no network, and a tenant that is one JSON file.
 
-    LUCIUS_URL=http://127.0.0.1:8000 LUCIUS_API_KEY=... python examples/mailbox-migration/functions.py
+    lucius runbook worker lucius.migration.functions
 
 The state is in the folder that MIGRATION_STATE names, else in a new temporary one. One process at a time has it.
 An address that begins with `broken` fails in its move; one that begins with `busy` is throttled twice first.
@@ -21,6 +21,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,22 @@ class Tenant:
     """The tenant's state, whole after every change. Functions run in threads, so one at a time has it."""
 
     def __init__(self, folder: str | None) -> None:
-        self._path = Path(folder or tempfile.mkdtemp(prefix="mailbox-migration-")) / "tenant.json"
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
         self._lock = threading.Lock()
-        self._state: dict[str, dict[str, Any]] = {"checks": {}, "notified": {}, "mailboxes": {}}
+
+    @cached_property
+    def _path(self) -> Path:
+        """Made at the first use: whoever only imports this file leaves nothing behind."""
+        path = Path(self._folder or tempfile.mkdtemp(prefix="mailbox-migration-")) / "tenant.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    @cached_property
+    def _state(self) -> dict[str, dict[str, Any]]:
         if self._path.exists():
-            self._state = json.loads(self._path.read_text("utf-8"))
+            found: dict[str, dict[str, Any]] = json.loads(self._path.read_text("utf-8"))
+            return found
+        return {"checks": {}, "notified": {}, "mailboxes": {}}
 
     @contextmanager
     def change(self) -> Iterator[dict[str, dict[str, Any]]]:
@@ -97,11 +108,12 @@ def check_tenant(job: Job, Tenant: str = "contoso.com") -> dict[str, Any]:
 
 
 @worker.function("Send-Notification")
-def send_notification(UserPrincipalName: str, job: Job, Template: str = "migration-planned") -> dict[str, Any]:
+def send_notification(
+    UserPrincipalName: str, job: Job, Template: str = "migration-planned", Aliases: list[str] | None = None
+) -> dict[str, Any]:
+    mail = {"to": [UserPrincipalName, *(Aliases or ())], "template": Template, "id": identity("mail", job.step_key)}
     with tenant.change() as state:
-        sent = state["notified"].setdefault(
-            job.step_key, {"to": UserPrincipalName, "template": Template, "id": identity("mail", job.step_key)}
-        )
+        sent = state["notified"].setdefault(job.step_key, mail)
         return {"NotificationId": sent["id"], "template": sent["template"]}
 
 

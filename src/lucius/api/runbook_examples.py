@@ -1,0 +1,42 @@
+"""Examples of bodies about runbooks, batches and their workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+YAML = """\
+name: mailbox-move
+data_source: {type: manual, primary_key: Mailbox}
+phases:
+  - name: move
+    offset: T-0
+    steps:
+      - {name: start, worker_id: exchange, function: Start-Move, params: {Mailbox: "{{Mailbox}}"}}
+"""
+CSV = "Mailbox\nann@example.org\nbob@example.org\n"
+
+RUNBOOK_EXAMPLES: dict[str, Any] = {
+    "publishRunbook": {"yaml": YAML, "overdue_behavior": "rerun", "rerun_init": False},
+    "validateRunbook": {"yaml": YAML},
+    "retireRunbook": {},
+    "stopRunbook": {},
+    "startRunbook": {},
+    "confirmRunbook": {},
+    "previewRunbook": {"limit": 5},
+    "dryRunRunbook": {"csv": CSV, "start": "2026-03-15T08:00:00Z", "limit": 5},
+    "createBatch": {"runbook": "mailbox-move", "csv": CSV, "start": "2026-03-15T08:00:00Z", "advance": "time"},
+    "advanceBatch": {},
+    "cancelBatch": {"reason": "the change window was withdrawn"},
+    "resumeBatch": {},
+    "retryBatch": {"members": ["ann@example.org"]},
+    "removeMembers": {"members": ["bob@example.org"]},
+    "addMembers": {"csv": "Mailbox\ncarl@example.org\n"},
+    "pullWorkerJobs": {"workerId": "exchange", "max": 64, "wait_seconds": 20},
+    "renewWorkerJobs": {"workerId": "exchange", "jobIds": ["step-1042-a1"]},
+    "takeWorkerResults": {
+        "results": [
+            {"jobId": "step-1042-a1", "status": "Success", "result": {"complete": True}},
+            {"jobId": "step-1043-a1", "status": "Failure", "error": {"message": "the mailbox is locked"}},
+        ]
+    },
+}

@@ -1,0 +1,77 @@
+"""What commands of runbooks are given: files of YAML and CSV, start times, and a runbook's text checked offline."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lucius.cli.failures import Unusable, printable
+from lucius.cli.wording import moment
+
+RUNBOOK_BYTES_MAX = 4 * 1024 * 1024
+CSV_BYTES_MAX = 64 * 1024 * 1024
+
+FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+
+
+def read_text(file: Path, bytes_max: int) -> str:
+    """The text of a file, or of standard input if its name is `-`."""
+    name = shown_name(file)
+    try:
+        with click.open_file(str(file), "rb") as opened:
+            content: bytes = opened.read(bytes_max + 1)
+    except OSError as error:
+        raise Unusable(f"{name} cannot be read: {error.strerror}") from error
+    if len(content) > bytes_max:
+        raise Unusable(f"{name} has more than {bytes_max} bytes")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Unusable(f"{name} is not text in UTF-8: {error.reason} at byte {error.start}") from error
+
+
+def shown_name(file: Path) -> str:
+    return "standard input" if str(file) == "-" else str(file)
+
+
+def start_time(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """A moment in ISO 8601; one without an offset is UTC."""
+    if value is None:
+        return None
+    found = moment(value)
+    if found is None:
+        told = f"{value!r} is not a time such as 2027-03-15T08:00:00Z or 2027-03-15"
+        raise click.BadParameter(told, context, parameter)
+    return found.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def check_offline(text: str) -> dict[str, Any]:
+    """What `POST /v1/runbooks:validate` would answer, found without a server."""
+    from lucius.cli.server import server_packages
+
+    with server_packages():
+        from lucius.runbooks.definition.durations import show_offset
+        from lucius.runbooks.definition.reading import RunbookInvalid, read_runbook
+    try:
+        runbook = read_runbook(text.encode())
+    except RunbookInvalid as error:
+        faults = [{"line": one.line, "pointer": one.pointer, "message": one.message} for one in error.faults]
+        return {"valid": False, "faults": faults, "phases": []}
+    phases = [
+        {"name": one.name, "offset": show_offset(one.offset_minutes), "steps": [step.name for step in one.steps]}
+        for one in runbook.phases
+    ]
+    return {"valid": True, "name": runbook.name, "faults": [], "phases": phases}
+
+
+def fault_lines(file: Path, faults: Any) -> list[str]:
+    """`FILE:LINE: message`, which editors and build tools know how to follow."""
+    found = faults if isinstance(faults, list) else []
+    return [printable(f"{shown_name(file)}:{one.get('line')}: {one.get('message')}") for one in found]
+
+
+def now() -> datetime:
+    return datetime.now(UTC)

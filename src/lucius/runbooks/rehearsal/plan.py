@@ -1,0 +1,207 @@
+"""What a runbook will do, to whom and when: worked out from its text and the members alone. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from lucius.domain.time import Instant
+from lucius.runbooks.definition.durations import show_offset
+from lucius.runbooks.definition.model import Runbook, Step
+from lucius.runbooks.definition.reading import RunbookInvalid, read_runbook
+from lucius.runbooks.definition.templates import BATCH_ID, BATCH_START_TIME, UnknownVariable, finish, resolve
+from lucius.runbooks.definition.variables import known_outputs
+from lucius.runbooks.messages import utc
+from lucius.runbooks.rehearsal.members import by_start
+from lucius.runbooks.rehearsal.windows import Window, step_worst_seconds, steps_worst_seconds, windows
+from lucius.runbooks.sources.rows import Members
+
+FAULTS_SHOWN_MAX = 100
+
+
+class StepPlan(Struct, frozen=True, kw_only=True):
+    step: str
+    worker_id: str
+    function: str
+    timeout_seconds: int
+    max_retries: int
+    retry_interval_seconds: int
+    poll_interval_seconds: int | None
+    poll_timeout_seconds: int | None
+    on_failure: str | None
+    worst_seconds: int
+
+
+class PhasePlan(Struct, frozen=True, kw_only=True):
+    phase: str
+    offset: str
+    due_at: Instant
+    away_seconds: int
+    """Negative where it is overdue."""
+    is_overdue: bool
+    steps: tuple[StepPlan, ...]
+    worst_seconds: int
+    """How long it takes if everything times out."""
+    window_seconds: int | None
+    until: str | None
+    """What follows, and ends the window."""
+    is_too_short: bool
+
+
+class BatchPlan(Struct, frozen=True, kw_only=True):
+    start: Instant
+    members: int
+    init: tuple[StepPlan, ...]
+    """Run when the batch is made; its phases wait for it."""
+    init_worst_seconds: int
+    phases: tuple[PhasePlan, ...]
+
+
+class MemberStep(Struct, frozen=True, kw_only=True):
+    phase: str
+    step: str
+    worker_id: str
+    function: str
+    params: Mapping[str, Any]
+    """What is filled in later stands there as `{{Name}}`."""
+    waits_for: tuple[str, ...]
+    fault: str | None = None
+
+
+class MemberPlan(Struct, frozen=True, kw_only=True):
+    member: str
+    batch_start: Instant
+    steps: tuple[MemberStep, ...]
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    runbook: str
+    now: Instant
+    progression: str
+    max_parallel: int | None
+    members: int
+    batches: tuple[BatchPlan, ...]
+    shown: tuple[MemberPlan, ...]
+    faults: tuple[str, ...]
+    """What is wrong: variables that nobody has, rows that cannot be used. The first hundred."""
+
+
+def make_plan(
+    content: bytes, members: Members, start: Instant | None, now: Instant, keys: Sequence[str] = (), limit: int = 3
+) -> Plan:
+    """`keys` are the members to show in full; without them the first `limit`. Raises `RunbookInvalid`."""
+    runbook = read_runbook(content)
+    starts = by_start(members, start)
+    start_of = {key: moment for moment, batch in starts.items() for key in batch}
+    chosen = [key for key in keys if key in start_of] if keys else list(start_of)[:limit]
+    missing = [f"there is no member {key} in the CSV" for key in keys if key not in start_of]
+    faults = [*missing, *_column_faults(content, members), *_row_faults(members)]
+    return Plan(
+        runbook=runbook.name,
+        now=now,
+        progression=runbook.progression,
+        max_parallel=runbook.max_parallel,
+        members=len(members.members),
+        batches=tuple(_batch(runbook, moment, len(batch), now) for moment, batch in starts.items()),
+        shown=tuple(_member(runbook, members, key, start_of[key]) for key in chosen),
+        faults=tuple(faults[:FAULTS_SHOWN_MAX]),
+    )
+
+
+def _column_faults(content: bytes, members: Members) -> list[str]:
+    """Faults of the runbook that only show beside the columns there are."""
+    try:
+        read_runbook(content, members.columns)
+    except RunbookInvalid as error:
+        return [str(fault) for fault in error.faults]
+    return []
+
+
+def _row_faults(members: Members) -> list[str]:
+    found = [f"row {one.row}{f' ({one.key})' if one.key else ''}: {one.message}" for one in members.faults]
+    more = members.fault_count - len(found)
+    return [*found, *([f"{more} more rows cannot be used"] if more > 0 else [])]
+
+
+# --- Batches ---------------------------------------------------------------------------------------------------------
+
+
+def _batch(runbook: Runbook, start: Instant, members: int, now: Instant) -> BatchPlan:
+    return BatchPlan(
+        start=start,
+        members=members,
+        init=tuple(_step(step, 1, None) for step in runbook.init),
+        init_worst_seconds=steps_worst_seconds(runbook, runbook.init),
+        phases=tuple(_phase(runbook, window, members, now) for window in windows(runbook, start)),
+    )
+
+
+def _phase(runbook: Runbook, window: Window, members: int, now: Instant) -> PhasePlan:
+    steps = window.phase.steps
+    worst = steps_worst_seconds(runbook, steps, members, runbook.max_parallel)
+    return PhasePlan(
+        phase=window.phase.name,
+        offset=show_offset(window.phase.offset_minutes),
+        due_at=window.due_at,
+        away_seconds=(window.due_at - now) // 1000,
+        is_overdue=window.due_at < now,
+        steps=tuple(_step(step, members, runbook.max_parallel) for step in steps),
+        worst_seconds=worst,
+        window_seconds=window.seconds,
+        until=window.until,
+        is_too_short=window.seconds is not None and worst > window.seconds,
+    )
+
+
+def _step(step: Step, members: int, max_parallel: int | None) -> StepPlan:
+    return StepPlan(
+        step=step.name,
+        worker_id=step.worker_id,
+        function=step.function,
+        timeout_seconds=step.timeout_seconds,
+        max_retries=step.retry.max_retries,
+        retry_interval_seconds=step.retry.interval_seconds,
+        poll_interval_seconds=step.poll.interval_seconds if step.poll else None,
+        poll_timeout_seconds=step.poll.timeout_seconds if step.poll else None,
+        on_failure=step.on_failure,
+        worst_seconds=step_worst_seconds(step, members, max_parallel),
+    )
+
+
+# --- Members ---------------------------------------------------------------------------------------------------------
+
+
+def _member(runbook: Runbook, members: Members, key: str, start: Instant) -> MemberPlan:
+    several = {column.name for column in runbook.source.multi_valued} if runbook.source else set()
+    row = {
+        column: msgspec.json.decode(value) if column in several and value is not None else value
+        for column, value in zip(members.columns, members.members[key].values, strict=True)
+    }
+    steps = [
+        _member_step(step, phase.name, row, start, known_outputs(runbook, "step", phase.name, index))
+        for phase in runbook.phases
+        for index, step in enumerate(phase.steps)
+    ]
+    return MemberPlan(member=key, batch_start=start, steps=tuple(steps))
+
+
+def _member_step(step: Step, phase: str, row: Mapping[str, Any], start: Instant, outputs: frozenset[str]) -> MemberStep:
+    # The batch has no number before it is made, so that its variable is filled in later as well.
+    specials, later = {BATCH_START_TIME: utc(start)}, outputs | {BATCH_ID}
+    try:
+        resolved = resolve(step, row, specials, later)
+    except UnknownVariable as error:
+        return MemberStep(
+            phase=phase, step=step.name, worker_id=step.worker_id, function=step.function, params={}, waits_for=(),
+            fault=str(error),
+        )  # fmt: skip
+    parts = [part["var"] for place in (resolved.late or {}).values() for part in place if "var" in part]
+    waits_for = tuple(dict.fromkeys(parts))
+    shown = {name: f"{{{{{name}}}}}" for name in waits_for}
+    function, params = finish(resolved.function, resolved.params, resolved.late, shown)
+    return MemberStep(
+        phase=phase, step=step.name, worker_id=step.worker_id, function=function, params=params, waits_for=waits_for
+    )

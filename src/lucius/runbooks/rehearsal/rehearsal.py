@@ -1,0 +1,68 @@
+"""`rehearse`: a runbook run to its end in a moment, with simulated workers. Nothing outside the process is touched."""
+
+from __future__ import annotations
+
+from lucius.domain.time import Instant, after
+from lucius.runbooks.definition.reading import read_runbook
+from lucius.runbooks.rehearsal.behaviour import Behaviour
+from lucius.runbooks.rehearsal.gathering import gather
+from lucius.runbooks.rehearsal.members import by_start
+from lucius.runbooks.rehearsal.report import Report
+from lucius.runbooks.rehearsal.simulation import Simulation
+from lucius.runbooks.rehearsal.windows import windows
+from lucius.runbooks.sources.rows import Members
+from lucius.sql.schema import upgrade
+from lucius.sql.volatile import VolatileDatabase
+
+LEAD_SECONDS = 3_600.0
+"""Unless told otherwise, batches are made an hour before their first phase: time for init."""
+GRAIN_SECONDS_MAX = 60.0
+
+
+async def rehearse(
+    runbook_yaml: bytes,
+    members: Members,
+    start: Instant | None,
+    behaviour: Behaviour | None = None,
+    seed: int = 1,
+    *,
+    now: Instant | None = None,
+    grain_seconds: float | None = None,
+) -> Report:
+    """Run it. `start` is that of one batch; without it each member has its own batch time. `now` is when batches are
+    made. The same arguments give the same report. Raises `RunbookInvalid`, `SourceError` and `RehearsalFailed`."""
+    runbook = read_runbook(runbook_yaml)
+    behaviour = behaviour or Behaviour()
+    starts = by_start(members, start)
+    first_due = min(window.due_at for moment in starts for window in windows(runbook, moment))
+    begin = after(first_due, -LEAD_SECONDS) if now is None else now
+    grain = usual_grain_seconds(behaviour) if grain_seconds is None else grain_seconds
+    async with VolatileDatabase() as database:
+        await upgrade(database)
+        simulation = Simulation(database, runbook, behaviour, seed, begin, grain)
+        await simulation.prepare(runbook_yaml, members, starts)
+        await simulation.run()
+        found = await database.read(lambda: gather(runbook))
+    pool = simulation.pool
+    counts = {**pool.counts, "retries": found.retries, "polls": found.polls, "rollback": found.rollback_jobs}
+    return Report(
+        runbook=runbook.name,
+        seed=seed,
+        members=len(members.members),
+        begins_at=begin,
+        ends_at=simulation.clock.now(),
+        grain_seconds=grain,
+        batches=tuple(found.batches),
+        misses=tuple(found.misses),
+        holds=tuple(found.holds),
+        jobs=counts,
+        busiest=pool.busiest,
+        workers=tuple(pool.busy),
+        faults=tuple(f"row {fault.row}: {fault.message}" for fault in members.faults),
+    )
+
+
+def usual_grain_seconds(behaviour: Behaviour) -> float:
+    """A third of the shortest job there is, so that the timeline is not blurred by more than that a step."""
+    shortest = min(mix.duration_seconds for mix in [behaviour.default, *behaviour.functions.values()])
+    return float(min(max(shortest // 3, 1.0), GRAIN_SECONDS_MAX))

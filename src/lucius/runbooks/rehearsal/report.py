@@ -1,0 +1,116 @@
+"""What a rehearsal found: the timeline, who would miss a window and why, and how busy the workers were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from lucius.domain.time import Instant
+from lucius.runbooks.messages import utc
+from lucius.runbooks.rehearsal.pool import Busiest, Busy
+
+
+class StepLine(Struct, frozen=True, kw_only=True):
+    """One step for everybody in the phase: with a barrier, what lies between two of them."""
+
+    step: str
+    began_at: Instant | None
+    ended_at: Instant | None
+    counts: Mapping[str, int]
+    """Status, and how many members came to it."""
+
+
+class PhaseLine(Struct, frozen=True, kw_only=True):
+    phase: str
+    offset: str
+    due_at: Instant
+    until_at: Instant | None
+    until: str | None
+    status: str
+    began_at: Instant | None
+    ended_at: Instant | None
+    done: int
+    failed: int
+    rolled_back: int
+    cancelled: int
+    unfinished: int
+    late: int
+    """Members whose steps had not all ended when the window closed; failed ones are not among them."""
+    steps: tuple[StepLine, ...]
+
+
+class BatchLine(Struct, frozen=True, kw_only=True):
+    start: Instant
+    members: int
+    status: str
+    error: str | None
+    ended_at: Instant | None
+    init: tuple[StepLine, ...]
+    phases: tuple[PhaseLine, ...]
+
+
+class Miss(Struct, frozen=True, kw_only=True):
+    """A member that would not make it through a phase in time."""
+
+    member: str
+    batch_start: Instant
+    phase: str
+    step: str
+    what: Literal["late", "failed", "rolled back", "stopped", "never begun"]
+    late_seconds: int | None
+    reason: str
+
+
+class Hold(Struct, frozen=True, kw_only=True):
+    """`max_failures` was exceeded: what that stopped until an operator resumes or cancels."""
+
+    batch_start: Instant
+    held_at: Instant
+    reason: str
+    members_stopped: int
+    """Who had failed nothing and was stopped in the phase."""
+    steps_cancelled: int
+    phases_waiting: tuple[str, ...]
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    runbook: str
+    seed: int
+    members: int
+    begins_at: Instant
+    ends_at: Instant
+    grain_seconds: float
+    """Moments closer together than this were taken as one: the timeline is exact to so much a step."""
+    batches: tuple[BatchLine, ...]
+    misses: tuple[Miss, ...]
+    holds: tuple[Hold, ...]
+    jobs: Mapping[str, int]
+    """Sent, and what came of them; retries and polls among them."""
+    busiest: Busiest
+    workers: tuple[Busy, ...]
+    faults: tuple[str, ...] = ()
+    """Rows of the CSV that took no part."""
+
+    @property
+    def members_missing(self) -> int:
+        """How many members miss at least one window."""
+        return len({(miss.batch_start, miss.member) for miss in self.misses})
+
+
+def to_json(found: Any) -> Any:
+    """A plan's or a report's data for programs: moments as text, durations as numbers."""
+    return _dated(msgspec.to_builtins(found))
+
+
+def _dated(value: Any, name: str = "") -> Any:
+    if isinstance(value, dict):
+        return {key: _dated(member, key) for key, member in value.items() if key != "params"} | (
+            {"params": value["params"]} if "params" in value else {}
+        )
+    if isinstance(value, list | tuple):
+        return [_dated(item, name) for item in value]
+    is_moment = name.endswith("_at") or name in ("start", "batch_start", "now")
+    return utc(value) if is_moment and isinstance(value, int) else value

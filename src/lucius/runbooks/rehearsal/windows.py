@@ -1,0 +1,62 @@
+"""When phases fall due, until when they should have ended, and how long they may take at the worst. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from lucius.domain.time import Instant
+from lucius.runbooks.definition.model import Phase, Runbook, Step
+from lucius.runbooks.scheduler.batching import due_at
+
+THE_START = "the batch's start"
+
+
+class Window(Struct, frozen=True):
+    phase: Phase
+    due_at: Instant
+    until_at: Instant | None
+    """When the next phase falls due; for a phase before the start, the start at the latest. The last has none."""
+    until: str | None
+    """What happens then, in words."""
+
+    @property
+    def seconds(self) -> int | None:
+        return None if self.until_at is None else (self.until_at - self.due_at) // 1000
+
+
+def windows(runbook: Runbook, start: Instant) -> list[Window]:
+    found = []
+    for place, phase in enumerate(runbook.phases):
+        due = due_at(start, phase.offset_minutes)
+        later = [one for one in runbook.phases[place + 1 :] if one.offset_minutes < phase.offset_minutes]
+        ends = [(due_at(start, one.offset_minutes), f"phase {one.name}") for one in later[:1]]
+        if phase.offset_minutes > 0:
+            ends.append((start, THE_START))
+        until_at, until = min(ends, key=lambda end: end[0]) if ends else (None, None)
+        found.append(Window(phase, due, until_at, until))
+    return found
+
+
+def step_worst_seconds(step: Step, members: int = 1, max_parallel: int | None = None) -> int:
+    """If nobody answers in time: every try to its timeout, and a poll that begins with the last answer to its own.
+
+    With `max_parallel` the members take turns; those that wait for a poll leave their place to others.
+    """
+    turns = 1 if max_parallel is None else -(-members // max_parallel)
+    retries = step.retry.max_retries
+    tries = step.timeout_seconds * (retries + 1) + step.retry.interval_seconds * retries
+    return tries * max(turns, 1) + (step.poll.timeout_seconds if step.poll else 0)
+
+
+def steps_worst_seconds(
+    runbook: Runbook, steps: Sequence[Step], members: int = 1, max_parallel: int | None = None
+) -> int:
+    """Of steps one after another; a step that fails at the end of its time may still have a rollback after it."""
+    longest = passed = 0
+    for step in steps:
+        passed += step_worst_seconds(step, members, max_parallel)
+        rollback = runbook.rollbacks.get(step.on_failure or "", ())
+        longest = max(longest, passed + sum(step_worst_seconds(one) for one in rollback))
+    return longest

@@ -1,0 +1,1 @@
+"""What people see of runbooks: batches, members and events, a page at a time, straight from the tables."""

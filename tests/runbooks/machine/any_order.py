@@ -1,0 +1,205 @@
+"""One story, told in any order: what it needs to be driven, and what of its end must always be the same.
+
+The story: a batch of `m0` to `m3` with an init, two phases, a poll, a failure with a rollback, a member that leaves and
+one that joins. The worker answers by function, member and number of the job alone:
+
+- `m1` fails in step `b` and is rolled back;
+- `m2` polls in step `b`: its first two jobs say that it still runs;
+- `m3` is removed while the first phase runs. Its worker sits on its first job until the removal was handled;
+- `m4` joins while the first phase runs, and catches up;
+- all else succeeds.
+
+Kept out by construction, because there the order rightly decides: a removal that comes before or after its member's
+step has succeeded (so `m3`'s worker waits); members who change before or after a phase is dispatched (so the first
+phase is dispatched before they do, and the second after, though the messages about either may come when they like);
+and time that runs out (so every timeout is longer than the story). Not compared: ids of jobs, times, what was noted in
+the trail, and why a step was cancelled, which says what came first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from stand import OPERATOR, STILL_POLLING, Job, Stand, csv, failure, runbook, success
+
+from lucius.domain.time import Instant
+from lucius.ports.bus import Delivery, DeliveryRef
+from lucius.runbooks.messages import EVENTS_TOPIC, ORCHESTRATOR, read_result
+
+HOUR = 3_600
+PATIENT = {"timeout": "20d"}
+STORY = runbook(
+    {
+        "one": [
+            {"name": "a", "output_params": {"Guid": "guid"}, **PATIENT},
+            {
+                "name": "b",
+                "params": {"Upn": "{{Upn}}", "Guid": "{{Guid}}"},
+                "poll": {"interval": "5m", "timeout": "20d"},
+                "on_failure": "undo",
+                **PATIENT,
+            },
+        ],
+        "two": [{"name": "c", "params": {"Upn": "{{Upn}}", "Text": "of {{Guid}}"}, **PATIENT}],
+    },
+    offsets={"one": "T-1h", "two": "T-0"},
+    init=[{"name": "check", **PATIENT}, {"name": "open", **PATIENT}],
+    on_member_removed=[{"name": "leave", **PATIENT}, {"name": "forget", **PATIENT}],
+    rollbacks={"undo": [{"name": "stop", **PATIENT}, {"name": "tell", **PATIENT}]},
+)
+ROUNDS_MAX = 3_000
+COPIES_MAX = 3
+
+
+class Item:
+    """A message or a result that exists, and how often it is still to be handled."""
+
+    def __init__(self, content: Any, is_result: bool, times: int) -> None:
+        self.content = content
+        self.is_result = is_result
+        self.times = times
+
+
+class Telling:
+    """One telling of the story. `random` None: every message once, in its order."""
+
+    def __init__(self, stands: Sequence[Stand], random: Random | None) -> None:
+        self.stand = stands[0]
+        self.stands = stands
+        self.random = random
+        self.items: list[Item] = []
+        self.is_changed = False
+        self.jobs: list[tuple[str, str, str]] = []
+        self.end: Instant = 0
+
+    async def tell(self) -> dict[str, Any]:
+        stand = self.stand
+        await stand.publish(STORY)
+        await stand.batch("moves", ["m0", "m1", "m2", "m3"], starts_in=HOUR)
+        self.end = stand.clock.now() + HOUR * 1000
+        for _ in range(ROUNDS_MAX):
+            await self._gather()
+            if self.items and not self._is_time_for_time():
+                await self._deliver()
+                continue
+            if not self.items and await self._is_over():
+                return await self._ending()
+            await self._pass_time()
+        raise AssertionError(f"the story has no end: {await self._ending()}")
+
+    def _is_time_for_time(self) -> bool:
+        """Now and then time passes although messages wait."""
+        return self.random is not None and self.random.random() < 0.15
+
+    async def _gather(self) -> None:
+        """What the scheduler has said, and what the worker answers."""
+        stand = self.stand
+        for taken in await stand.bus.receive([EVENTS_TOPIC], ORCHESTRATOR, 100, 60, 0):
+            await stand.bus.settle([taken.ref])
+            self._add(taken.body, is_result=False)
+        await stand.take_jobs()
+        for job in list(stand.waiting.values()):
+            said = await self._answer(job)
+            if said is not None:
+                del stand.waiting[job.id]
+                self.jobs.append((job.function, job.member, job.id.rsplit("-", 1)[1]))
+                self._add(read_result({"jobId": job.id, **said}), is_result=True)
+
+    def _add(self, content: Any, is_result: bool) -> None:
+        self.items.append(Item(content, is_result, self.random.randint(1, COPIES_MAX) if self.random else 1))
+
+    async def _answer(self, job: Job) -> dict[str, Any] | None:
+        if job.member == "m3" and job.function in ("a", "b", "c"):
+            cancelled = (await self.stand.steps())[f"m3 {job.function}"] == "cancelled"
+            return success(guid="too late") if cancelled else None
+        if job.function == "b" and job.member == "m1":
+            return failure("m1 cannot be moved")
+        if job.function == "b" and job.member == "m2" and job.id.endswith(("-a1", "-a2")):
+            return STILL_POLLING
+        return success(guid=f"guid of {job.member}") if job.function == "a" else success(did=job.function)
+
+    async def _deliver(self) -> None:
+        """Some of what there is, of one kind, in one turn; on several orchestrators at the same time."""
+        await asyncio.gather(*(self._handle(stand, self._choose()) for stand in self.stands))
+        for stand in self.stands:
+            stand.check()
+            await stand.send_rest()
+
+    def _choose(self) -> list[Item]:
+        if self.random is None:
+            return [self.items.pop(0)]
+        if not self.items:
+            return []
+        is_result = self.random.choice(self.items).is_result
+        same = [item for item in self.items if item.is_result == is_result]
+        chosen = self.random.sample(same, min(len(same), self.random.randint(1, 4)))
+        for item in chosen:
+            item.times -= 1
+        self.items = [item for item in self.items if item.times > 0]
+        return chosen
+
+    async def _handle(self, stand: Stand, items: list[Item]) -> None:
+        if not items:
+            return
+        if items[0].is_result:
+            await stand.orchestrator.take_results([item.content for item in items])
+            return
+        until = stand.clock.now() + 60_000
+        ref = DeliveryRef(EVENTS_TOPIC, ORCHESTRATOR, "a copy")
+        await stand.orchestrator.handle(
+            [Delivery(ref=ref, body=one.content, properties={}, delivery_count=1, locked_until=until) for one in items]
+        )
+
+    async def _pass_time(self) -> None:
+        stand = self.stand
+        phases = await stand.phases()
+        if phases["one"] != "pending" and not self.is_changed:
+            self.is_changed = True
+            await stand.operations.remove(1, ["m3"], OPERATOR)
+            await stand.operations.add_members(1, csv(["m4"]), OPERATOR)
+        seconds = 100 if self.random is None else self.random.choice([1, 60, 300, 900])
+        if not self.is_changed:  # The second phase is not due before the members have changed.
+            seconds = min(seconds, max(0, (self.end - stand.clock.now()) // 1000 - 1))
+        stand.clock.advance(seconds)
+        await stand.tick()
+        for one in self.stands:
+            await one.orchestrator.sweep()
+            await one.orchestrator.resume()
+            await one.send_rest()
+
+    async def _is_over(self) -> bool:
+        if self.stand.waiting or not self.is_changed:
+            return False
+        followups = await self.stand.followups()
+        return await self.stand.batch_status() in ("completed", "failed") and set(followups.values()) == {"succeeded"}
+
+    async def _ending(self) -> dict[str, Any]:
+        """What must be the same whatever the order was."""
+        rows = self.stand.rows
+        return {
+            "batches": await rows("SELECT id, status, error_message FROM batches"),
+            "phases": await rows("SELECT phase_name, status FROM phase_executions ORDER BY id"),
+            "members": await rows(
+                "SELECT member_key, status, CASE WHEN failed_at IS NULL THEN 0 ELSE 1 END FROM batch_members"
+                " ORDER BY member_key"
+            ),
+            "init": await rows("SELECT step_name, status, result_json, params_json FROM init_executions ORDER BY 1"),
+            "steps": await rows(
+                "SELECT m.member_key, p.phase_name, s.step_index, s.step_name, s.status, s.result_json,"
+                " CASE WHEN s.status = 'cancelled' THEN NULL ELSE s.params_json END, s.function_name, s.poll_count,"
+                " s.retries_used, CASE WHEN s.status = 'cancelled' THEN NULL ELSE s.error_message END"
+                " FROM step_executions s JOIN batch_members m ON m.id = s.batch_member_id"
+                " JOIN phase_executions p ON p.id = s.phase_execution_id ORDER BY 1, 2, 3"
+            ),
+            "followups": await rows(
+                "SELECT f.kind, m.member_key, f.step_index, f.step_name, f.status, f.result_json, f.params_json"
+                " FROM followup_executions f JOIN batch_members m ON m.id = f.batch_member_id ORDER BY 1, 2, 3"
+            ),
+            "open": await rows(
+                "SELECT id FROM step_executions WHERE in_flight = TRUE OR ready = TRUE OR wake_at IS NOT NULL"
+            ),
+            "jobs": sorted(job for job in self.jobs if job[:2] != ("a", "m3")),
+        }

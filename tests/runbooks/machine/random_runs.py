@@ -1,0 +1,218 @@
+"""Long runs in which anything happens in any order: answers of every kind, operators at work, versions that change.
+
+A run is decided by its seed alone. After it everything is let come to its end: workers succeed, held batches are
+resumed, time passes. Then nothing may be left open.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from random import Random
+
+from stand import FAILURE, OPERATOR, STILL_POLLING, THROTTLED, WORKER, Job, Stand, csv, runbook, success
+
+from lucius.domain.errors import CallerError
+from lucius.sql.runbook_tables import OPEN
+
+TRACKED = (
+    "step_executions", "init_executions", "followup_executions", "phase_executions", "batches", "batch_members",
+)  # fmt: skip
+DRAIN_ROUNDS_MAX = 60
+DRAIN_SECONDS = 1_800
+
+
+async def record_transitions(stand: Stand) -> None:
+    """From now on every change of a status is kept, with the table it happened in."""
+    await stand.run("CREATE TABLE transitions (tab TEXT, old TEXT, new TEXT)")
+    for table in TRACKED:
+        seen = f"INSERT INTO transitions VALUES ('{table}', OLD.status, NEW.status)"
+        # What cannot be sent fails at once: one write for a dispatch that ended with it.
+        refused = "OLD.status = 'pending' AND NEW.status = 'failed' AND NEW.dispatched_at IS NOT NULL"
+        if not table.endswith("_executions") or table == "phase_executions":
+            refused = "FALSE"
+        else:
+            through = f"('{table}', 'pending', 'dispatched'), ('{table}', 'dispatched', 'failed')"
+            await stand.run(
+                f"CREATE TRIGGER refused_{table} AFTER UPDATE OF status ON {table} WHEN {refused}"
+                f" BEGIN INSERT INTO transitions VALUES {through}; END"
+            )
+        await stand.run(
+            f"CREATE TRIGGER seen_{table} AFTER UPDATE OF status ON {table} WHEN OLD.status <> NEW.status"
+            f" AND NOT ({refused}) BEGIN {seen}; END"
+        )
+
+
+async def transitions(stand: Stand) -> set[tuple[str, str, str]]:
+    return set(await stand.rows("SELECT DISTINCT tab, old, new FROM transitions"))  # type: ignore[arg-type]
+
+
+class RandomRun:
+    def __init__(self, stand: Stand, seed: int) -> None:
+        self.stand = stand
+        self.random = Random(seed)
+        self.joined = 0
+        self.acts = {
+            self._tick: 6,
+            self._handle: 8,
+            self._handle_twice: 2,
+            self._answer: 14,
+            self._pass_time: 4,
+            self._sweep: 3,
+            self._add: 1,
+            self._remove: 1,
+            self._retry: 2,
+            self._resume: 1,
+            self._advance: 1,
+            self._cancel: 0.15,
+            self._publish: 0.3,
+        }
+
+    async def go(self, acts: int) -> None:
+        await self._publish()
+        for _ in range(self.random.randint(1, 2)):
+            await self._batch()
+        names, weights = list(self.acts), list(self.acts.values())
+        for _ in range(acts):
+            (act,) = self.random.choices(names, weights)
+            # An operator may ask for what is not possible now, and is told so.
+            with suppress(CallerError):
+                await act()
+            self.stand.check()
+        await self.drain()
+
+    async def drain(self) -> None:
+        """Let everything come to its end."""
+        stand = self.stand
+        stand.answer = lambda job: success(out=1)
+        for _ in range(DRAIN_ROUNDS_MAX):
+            await stand.step(DRAIN_SECONDS)
+            await stand.orchestrator.resume()
+            for row in await stand.rows("SELECT id FROM batches WHERE held_at IS NOT NULL"):
+                await stand.operations.resume(row[0], OPERATOR)
+            for row in await stand.rows("SELECT id FROM batches WHERE advance = 'manual' AND status = 'active'"):
+                with suppress(CallerError):
+                    await stand.operations.advance(row[0], OPERATOR)
+            await stand.settle()
+            if not await self.open_things():
+                return
+        raise AssertionError(f"never ended: {await self.open_things()}")
+
+    async def open_things(self) -> list[tuple[object, ...]]:
+        found: list[tuple[object, ...]] = []
+        for table in ("step_executions", "init_executions", "followup_executions"):
+            found += await self.stand.rows(
+                f"SELECT '{table}', id, batch_id, step_name, status, ready, in_flight, wake_at, cancel_cause"
+                f" FROM {table} e WHERE in_flight = TRUE OR ready = TRUE OR ({OPEN} AND (status <> 'pending' OR"
+                " EXISTS (SELECT 1 FROM batches b WHERE b.id = e.batch_id AND b.completed_at IS NULL)))"
+            )
+        found += await self.stand.rows("SELECT 'batch', id, status FROM batches WHERE completed_at IS NULL")
+        found += await self.stand.rows(
+            "SELECT 'phase', id, batch_id, phase_name, status FROM phase_executions"
+            " WHERE status IN ('pending', 'dispatched')"
+        )
+        return found
+
+    # --- What may happen ---------------------------------------------------------------------------------------------
+
+    async def _batch(self) -> None:
+        members = [f"m{number}" for number in range(self.random.randint(1, 4))]
+        advance = self.random.choice(["time", "time", "manual"])
+        await self.stand.batch("moves", members, self.random.choice([0, 3_600, 7_200]), advance)
+
+    async def _publish(self) -> None:
+        overdue = self.random.choice(["rerun", "rerun", "ignore"])
+        await self.stand.publish(self._runbook(), overdue, self.random.random() < 0.5)
+
+    def _runbook(self) -> str:
+        polled = {"poll": {"interval": "5m", "timeout": "30m"}}
+        undone = {"on_failure": "undo"}
+        flaky = {"retry": {"max_retries": 1, "interval": "1m"}}
+        more = [polled, undone, flaky, {}, {"timeout": "10m"}]
+
+        def step(name: str) -> dict[str, object]:
+            made: dict[str, object] = {"name": name, "worker_id": WORKER}
+            for part in self.random.sample(more, 2):
+                made |= part
+            return made
+
+        init = [{**step("check"), "params": {}}] if self.random.random() < 0.6 else []
+        parts: dict[str, object] = {"init": init} if init else {}
+        if self.random.random() < 0.3:
+            parts["max_failures"] = self.random.choice([1, "40%"])
+        if self.random.random() < 0.3:
+            parts["max_parallel"] = self.random.choice([1, 2])
+        return runbook(
+            {"one": [step("a"), step("b")], "two": [step("c"), step("d")]},
+            offsets={"one": "T-1h", "two": "T-0"},
+            description=f"{self.random.random()}",
+            progression=self.random.choice(["barrier", "independent"]),
+            on_member_removed=["leave", "forget"],
+            rollbacks={"undo": [{"name": "stop", **flaky}, {"name": "tell", **polled}]},
+            **parts,
+        )
+
+    async def _tick(self) -> None:
+        await self.stand.tick()
+
+    async def _handle(self) -> None:
+        await self.stand.handle_events()
+        await self.stand.send_rest()
+
+    async def _handle_twice(self) -> None:
+        if self.stand.handled:
+            await self.stand.handle_again(self.random.choice(self.stand.handled).body)
+
+    async def _answer(self) -> None:
+        await self.stand.take_jobs()
+        waiting = list(self.stand.waiting.values())
+        for job in self.random.sample(waiting, min(len(waiting), self.random.randint(1, 3))):
+            await self.stand.reply(job, self._answer_to(job))
+        if self.stand.done and self.random.random() < 0.2:
+            # A result of any time, once more.
+            await self.stand.reply(self.random.choice(self.stand.done), self._answer_to(self.stand.done[-1]))
+
+    def _answer_to(self, job: Job) -> dict[str, object]:
+        answers = [success(out=1), FAILURE, STILL_POLLING, THROTTLED]
+        weights = [6, 2, 3, 0.5] if job.id.endswith("-a1") else [4, 4, 4, 0.5]
+        if job.function == "check":
+            weights = [8, 1, 2, 0.5]
+        return self.random.choices(answers, weights)[0]
+
+    async def _pass_time(self) -> None:
+        self.stand.clock.advance(self.random.choice([1, 30, 60, 301, 601, 1_801, 3_600]))
+
+    async def _sweep(self) -> None:
+        await self.stand.orchestrator.sweep()
+        await self.stand.orchestrator.resume()
+
+    async def _any_batch(self) -> int:
+        found = await self.stand.rows("SELECT id FROM batches ORDER BY id")
+        return int(self.random.choice(found)[0])
+
+    async def _some_members(self) -> tuple[int, list[str]]:
+        batch_id = await self._any_batch()
+        found = await self.stand.rows(
+            "SELECT member_key FROM batch_members WHERE batch_id = $1 AND status = 'active' ORDER BY id", batch_id
+        )
+        return batch_id, [row[0] for row in self.random.sample(found, min(len(found), 1))]
+
+    async def _add(self) -> None:
+        self.joined += 1
+        key = self.random.choice([f"j{self.joined}", "m0"])
+        await self.stand.operations.add_members(await self._any_batch(), csv([key]), OPERATOR)
+
+    async def _remove(self) -> None:
+        batch_id, keys = await self._some_members()
+        await self.stand.operations.remove(batch_id, keys, OPERATOR)
+
+    async def _retry(self) -> None:
+        await self.stand.operations.retry(await self._any_batch(), None, OPERATOR)
+
+    async def _resume(self) -> None:
+        await self.stand.operations.resume(await self._any_batch(), OPERATOR)
+
+    async def _advance(self) -> None:
+        await self.stand.operations.advance(await self._any_batch(), OPERATOR)
+
+    async def _cancel(self) -> None:
+        await self.stand.operations.cancel(await self._any_batch(), "enough", OPERATOR)

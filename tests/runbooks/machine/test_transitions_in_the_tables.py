@@ -1,0 +1,73 @@
+"""Whatever happens in whatever order, the tables go by the literal machines: triggers of SQLite watch every change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from random_runs import RandomRun, record_transitions, transitions
+from stand import OPERATOR, open_stand, runbook
+
+from lucius.runbooks import states
+from lucius.runbooks.orchestrator.turn import Turn
+from lucius.runbooks.scheduler.batching import RUNBOOK, RunbookRow, create_batch
+from lucius.sql.database import Fetch, Script
+from lucius.sql.schema import upgrade
+from lucius.sql.volatile import VolatileDatabase
+
+SEEDS = range(30)
+ACTS = 220
+
+
+def pairs(*machines: Mapping[str, frozenset[str]]) -> set[tuple[str, str]]:
+    return {(before, after) for machine in machines for before, to in machine.items() for after in to}
+
+
+ALLOWED = {
+    "step_executions": pairs(states.STEP, states.RETRIED),
+    "init_executions": pairs(states.STEP, states.RETRIED),
+    "followup_executions": pairs(states.STEP),
+    "phase_executions": pairs(states.PHASE),
+    "batches": pairs(states.BATCH, states.BATCH_RETRIED),
+    "batch_members": pairs(states.MEMBER),
+}
+WHOLE = ("step_executions", "phase_executions", "batches", "batch_members")
+"""Tables in which every transition must be seen; the other two are driven by the same machine."""
+
+
+async def run(seed: int) -> set[tuple[str, str, str]]:
+    async with VolatileDatabase() as database:
+        await upgrade(database)
+        async with open_stand(database) as stand:
+            await record_transitions(stand)
+            await RandomRun(stand, seed).go(ACTS)
+            return await transitions(stand)
+
+
+async def run_of_a_batch_that_never_started() -> set[tuple[str, str]]:
+    """Its maker died after the first transaction; an operator cancels it."""
+    async with VolatileDatabase() as database:
+        await upgrade(database)
+        async with open_stand(database) as stand:
+            await record_transitions(stand)
+            await stand.publish(runbook({"go": ["move"]}))
+
+            def create(turn: Turn) -> Script[int]:
+                row = RunbookRow(*(yield Fetch(RUNBOOK))[0])
+                definition = yield from stand.turns.definitions.get("moves", 1)
+                return (yield from create_batch(turn, row, definition, turn.now, "manual", "time")).id
+
+            await stand.operations.cancel(await stand.turns.take(create), "it never started", OPERATOR)
+            found = await transitions(stand)
+            assert {row[0] for row in found} == {"batches", "phase_executions"}
+            return {(before, after) for table, before, after in found if table == "batches"}
+
+
+async def test_random_runs_make_every_transition_of_the_machines_and_no_other() -> None:
+    seen: dict[str, set[tuple[str, str]]] = {table: set() for table in ALLOWED}
+    for seed in SEEDS:
+        for table, before, after in await run(seed):
+            assert (before, after) in ALLOWED[table], f"seed {seed}: {table} went from {before} to {after}"
+            seen[table].add((before, after))
+    seen["batches"] |= await run_of_a_batch_that_never_started()
+    missing = {table: ALLOWED[table] - seen[table] for table in WHOLE if ALLOWED[table] != seen[table]}
+    assert not missing
