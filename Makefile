@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 export UV_PYTHON_DOWNLOADS := never
 export UV_SYSTEM_CERTS := 1
 
-.PHONY: help setup run test check bench lock diagrams clean
+.PHONY: help setup run migrate test check bench lock diagrams clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -25,6 +25,9 @@ $(STAMP): requirements/dev.txt pyproject.toml
 
 run: setup ## Start LUCIUS on the embedded default, run the sample job, leave the API up
 	@$(BIN)/lucius up --sample
+
+migrate: setup ## Run the mailbox-migration example
+	@$(BIN)/lucius runbook sample --up
 
 check: setup ## Lint, types, architecture
 	@$(BIN)/ruff format --check --quiet src tests bench || { echo "run '.venv/bin/ruff format src tests bench'"; exit 1; }

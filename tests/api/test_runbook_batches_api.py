@@ -19,7 +19,8 @@ async def plain(caller: RunbookCaller) -> RunbookCaller:
     return caller
 
 
-async def test_a_batch_lives_from_publication_to_its_end(caller: RunbookCaller) -> None:
+async def test_a_batch_lives_from_publication_to_its_end(ledger_settings: dict[str, str], open_api: Any) -> None:
+    caller = RunbookCaller(await open_api(**QUICK, **ledger_settings))
     assert await caller.publish() == {"name": "move", "version": 1, "published": True}
     batch = await caller.create("ann", "bob")
     shown = await caller.batch(batch)

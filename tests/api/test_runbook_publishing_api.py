@@ -133,7 +133,7 @@ async def test_validation_publishes_nothing(caller: RunbookCaller) -> None:
     bad = await caller.post("/v1/runbooks:validate", {"yaml": YAML.replace("on_failure: undo", "on_failure: redo")})
     assert bad["valid"] is False
     assert bad["phases"] == []
-    assert [(one["line"], one["pointer"]) for one in bad["faults"]] == [(10, "/phases/0/steps/1/on_failure")]
+    assert [(one["line"], one["pointer"]) for one in bad["faults"]] == [(11, "/phases/0/steps/1/on_failure")]
     assert (await caller.get("/v1/runbooks"))["items"] == []
 
 

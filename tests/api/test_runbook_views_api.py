@@ -17,6 +17,12 @@ async def caller(open_api: Any) -> RunbookCaller:
     return RunbookCaller(await open_api(**QUICK))
 
 
+@pytest.fixture
+async def anywhere(ledger_settings: dict[str, str], open_api: Any) -> RunbookCaller:
+    """The same, on each ledger: the statements must hold on all of them."""
+    return RunbookCaller(await open_api(**QUICK, **ledger_settings))
+
+
 async def pages(caller: RunbookCaller, path: str, **parameters: Any) -> list[list[Any]]:
     """Every page, until there is no next one."""
     found = []
@@ -31,20 +37,20 @@ async def pages(caller: RunbookCaller, path: str, **parameters: Any) -> list[lis
         assert len(found) < 50
 
 
-async def test_batches_are_listed_newest_first_in_pages(caller: RunbookCaller) -> None:
-    await caller.publish(PLAIN)
-    await caller.publish(PLAIN.replace("name: plain", "name: other"))
-    made = [await caller.create("ann", runbook="plain", start=LATER) for _ in range(3)]
-    other = await caller.create("ann", runbook="other", start=LATER)
-    await caller.act(made[0], "cancel")
-    found = await pages(caller, "/v1/batches", limit=2)
+async def test_batches_are_listed_newest_first_in_pages(anywhere: RunbookCaller) -> None:
+    await anywhere.publish(PLAIN)
+    await anywhere.publish(PLAIN.replace("name: plain", "name: other"))
+    made = [await anywhere.create("ann", runbook="plain", start=LATER) for _ in range(3)]
+    other = await anywhere.create("ann", runbook="other", start=LATER)
+    await anywhere.act(made[0], "cancel")
+    found = await pages(anywhere, "/v1/batches", limit=2)
     assert [[one["batch_id"] for one in page] for page in found] == [[other, made[2]], [made[1], made[0]]]
-    assert [one["batch_id"] for one in (await caller.get("/v1/batches", runbook="other"))["items"]] == [other]
-    failed = (await caller.get("/v1/batches", status="failed"))["items"]
+    assert [one["batch_id"] for one in (await anywhere.get("/v1/batches", runbook="other"))["items"]] == [other]
+    failed = (await anywhere.get("/v1/batches", status="failed"))["items"]
     assert [one["batch_id"] for one in failed] == [made[0]]
-    both = (await caller.get("/v1/batches", status="active", runbook="plain", limit=2))["items"]
+    both = (await anywhere.get("/v1/batches", status="active", runbook="plain", limit=2))["items"]
     assert [one["batch_id"] for one in both] == [made[2], made[1]]
-    (line,) = (await caller.get("/v1/batches", runbook="other"))["items"]
+    (line,) = (await anywhere.get("/v1/batches", runbook="other"))["items"]
     assert line["start"] == "2031-05-01T12:00:00.000Z"
     assert line["phases"] == {"pending": 1, "dispatched": 0, "completed": 0, "failed": 0, "skipped": 0}
 
@@ -63,35 +69,35 @@ async def test_wrong_parameters_are_refused(caller: RunbookCaller, path: str, pa
     caller.api.assert_problem(answer, 422, "ENVELOPE_INVALID")
 
 
-async def test_members_are_shown_in_pages_and_by_key(caller: RunbookCaller) -> None:
-    await caller.publish(PLAIN)
+async def test_members_are_shown_in_pages_and_by_key(anywhere: RunbookCaller) -> None:
+    await anywhere.publish(PLAIN)
     keys = [f"user-{number}" for number in range(5)]
-    batch = await caller.create(*keys, runbook="plain", start=LATER)
-    found = await pages(caller, f"/v1/batches/{batch}/members", limit=2)
+    batch = await anywhere.create(*keys, runbook="plain", start=LATER)
+    found = await pages(anywhere, f"/v1/batches/{batch}/members", limit=2)
     assert [len(page) for page in found] == [2, 2, 1]
     assert [one["member"] for page in found for one in page] == keys
-    (one,) = await caller.members(batch, key="user-3")
+    (one,) = await anywhere.members(batch, key="user-3")
     assert one["member"] == "user-3"
     assert one["waiting_for"] == "phase only is due at 2031-05-01T12:00:00.000Z"
-    assert await caller.members(batch, key="nobody") == []
-    assert await caller.members(batch, status="failed") == []
+    assert await anywhere.members(batch, key="nobody") == []
+    assert await anywhere.members(batch, status="failed") == []
 
 
-async def test_events_are_paged_newest_first_and_name_actor_and_member(caller: RunbookCaller) -> None:
-    await caller.publish(PLAIN)
-    batch = await caller.create("ann", "bob", runbook="plain", start=LATER)
-    await caller.act(batch, "remove", {"members": ["ann"]})
-    found = await pages(caller, f"/v1/batches/{batch}/events", limit=1)
+async def test_events_are_paged_newest_first_and_name_actor_and_member(anywhere: RunbookCaller) -> None:
+    await anywhere.publish(PLAIN)
+    batch = await anywhere.create("ann", "bob", runbook="plain", start=LATER)
+    await anywhere.act(batch, "remove", {"members": ["ann"]})
+    found = await pages(anywhere, f"/v1/batches/{batch}/events", limit=1)
     ids = [one["id"] for page in found for one in page]
     assert ids == sorted(ids, reverse=True)
     (removed,) = [one for page in found for one in page if one["kind"] == "member-removed"]
     assert (removed["member"], removed["batch_id"]) == ("ann", batch)
     assert removed["actor"] not in ("scheduler", "orchestrator")
     assert removed["detail"]["reason"] == "by hand"
-    trail = await caller.get("/v1/runbooks/plain/events", limit=500)
+    trail = await anywhere.get("/v1/runbooks/plain/events", limit=500)
     assert {"runbook-published", "batch-detected", "member-removed"} <= {one["kind"] for one in trail["items"]}
     assert len(trail["items"]) == len(ids) + 1
-    found = await pages(caller, "/v1/runbooks/plain/events", limit=2)
+    found = await pages(anywhere, "/v1/runbooks/plain/events", limit=2)
     assert [one["id"] for page in found for one in page] == [one["id"] for one in trail["items"]]
 
 
@@ -127,19 +133,19 @@ async def test_a_batch_says_that_it_waits_for_its_init_and_then_its_phase(caller
     assert ann["waiting_for"] == "phase prep is due at 2031-05-01T11:00:00.000Z, and automation is off"
 
 
-async def test_slots_barrier_and_workers_are_named(caller: RunbookCaller) -> None:
-    await caller.publish(PLAIN.replace("phases:", "max_parallel: 2\nphases:"))
-    batch = await caller.create("ann", "bob", "carl", runbook="plain")
-    jobs = await caller.jobs(2)
-    assert (await caller.batch(batch))["waiting_for"] == [
+async def test_slots_barrier_and_workers_are_named(anywhere: RunbookCaller) -> None:
+    await anywhere.publish(PLAIN.replace("phases:", "max_parallel: 2\nphases:"))
+    batch = await anywhere.create("ann", "bob", "carl", runbook="plain")
+    jobs = await anywhere.jobs(2)
+    assert (await anywhere.batch(batch))["waiting_for"] == [
         "phase only is at step 1 of 2 (a): 2 steps are with workers, 1 waits for a free slot (max_parallel 2)"
     ]
-    sentences = {one["member"]: one["waiting_for"] for one in await caller.members(batch)}
+    sentences = {one["member"]: one["waiting_for"] for one in await anywhere.members(batch)}
     assert sentences["ann"].startswith("step a is with worker exchange since 2")
     assert ", times out at 2" in sentences["ann"]
     assert sentences["carl"] == "step a waits for a free slot (max_parallel 2)"
-    await caller.results(*map(succeed, jobs))
-    sentences = {one["member"]: one["waiting_for"] for one in await caller.members(batch)}
+    await anywhere.results(*map(succeed, jobs))
+    sentences = {one["member"]: one["waiting_for"] for one in await anywhere.members(batch)}
     assert sentences["ann"] == "waits at the barrier: 1 member has not ended step a"
 
 
@@ -187,13 +193,13 @@ async def test_a_held_batch_says_so(caller: RunbookCaller) -> None:
 # --- Export ----------------------------------------------------------------------------------------------------------
 
 
-async def test_export_has_a_line_a_member_and_a_column_a_step(caller: RunbookCaller) -> None:
-    await caller.publish()
-    batch = await caller.create("ann", "bob", "'-carl")
-    await caller.work(1)
-    await caller.work(3)
-    await caller.work(3, lambda job: fail(job, "=locked") if job["parameters"]["Upn"] == "bob" else succeed(job))
-    answer = await caller.client.get(f"/v1/batches/{batch}/export")
+async def test_export_has_a_line_a_member_and_a_column_a_step(anywhere: RunbookCaller) -> None:
+    await anywhere.publish()
+    batch = await anywhere.create("ann", "bob", "'-carl")
+    await anywhere.work(1)
+    await anywhere.work(3)
+    await anywhere.work(3, lambda job: fail(job, "=locked") if job["parameters"]["Upn"] == "bob" else succeed(job))
+    answer = await anywhere.client.get(f"/v1/batches/{batch}/export")
     assert answer.headers["content-type"].startswith("text/csv")
     assert answer.headers["content-disposition"] == f'attachment; filename="batch-{batch}.csv"'
     rows = list(csv.reader(io.StringIO(answer.text, newline="")))

@@ -36,13 +36,26 @@ checks = CHECKS.get_by_names(
 )
 
 
+RUNBOOK = """\
+name: move
+data_source: {type: manual, primary_key: Upn}
+phases:
+  - {name: first, offset: T-0, steps: [{name: a, worker_id: w, function: A, params: {Upn: "{{Upn}}"}}]}
+  - {name: second, offset: T+1d, steps: [{name: b, worker_id: w, function: B}]}
+"""
+CSV = "Upn\nann\nbob\n"
+RUNBOOK_PATHS = ("/v1/runbooks", "/v1/batches", "/v1/worker-")
+
+
 class Server(Struct):
-    """A server with a job in each of the states that answers depend on."""
+    """A server with a job, and a batch, in each of the states that answers depend on."""
 
     url: str
     key: str
     job_ids: list[str]
     directive: dict[str, Any]
+    batch_ids: list[int]
+    worker_job: str
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +63,7 @@ def server(serve: Any) -> Server:
     memory = {"LUCIUS_LEDGER": "memory", "LUCIUS_BUS": "memory"}
     live = serve("--no-services", LUCIUS_WAIT_SECONDS_MAX=str(WAIT_SECONDS_MAX), **memory)
     with live.client() as client:
-        return Server(live.url, live.key, *_prepared(client))
+        return Server(live.url, live.key, *_prepared(client), *_prepared_batches(client))
 
 
 def _prepared(client: httpx.Client) -> tuple[list[str], dict[str, Any]]:
@@ -74,6 +87,23 @@ def _prepared(client: httpx.Client) -> tuple[list[str], dict[str, Any]]:
     return job_ids, by_job[job_ids[3]]
 
 
+def _prepared_batches(client: httpx.Client) -> tuple[list[int], str]:
+    """One that runs with a failed member, one by hand, one that was cancelled."""
+    client.post("/v1/runbooks", json={"yaml": RUNBOOK}).raise_for_status()
+    batch_ids = []
+    for advance in ("time", "manual", "manual"):
+        body = {"runbook": "move", "csv": CSV, "advance": advance}
+        batch_ids.append(client.post("/v1/batches", json=body).raise_for_status().json()["batch_id"])
+    client.post(f"/v1/batches/{batch_ids[2]}:cancel").raise_for_status()
+    jobs: list[dict[str, Any]] = []
+    while len(jobs) < 2:
+        pulled = client.post("/v1/worker-jobs:pull", json={"workerId": "w", "max": 2}).raise_for_status()
+        jobs += pulled.json()["jobs"]
+    failed = {"jobId": jobs[0]["jobId"], "status": "Failure", "error": {"message": "boom"}}
+    client.post("/v1/worker-results", json={"results": [failed]}).raise_for_status()
+    return batch_ids, jobs[1]["jobId"]
+
+
 @schema.parametrize()
 @settings(
     max_examples=EXAMPLES_MAX,
@@ -92,6 +122,8 @@ def test_every_answer_is_documented(case: Any, server: Server) -> None:
 def dress(case: Any, server: Server) -> bool:
     """Put real things where the case has made-up ones; whether there was such a place."""
     body = case.body if isinstance(case.body, dict) else None
+    if case.path.startswith(RUNBOOK_PATHS):
+        return dress_runbook(case, server, body)
     if "job_id" in (case.path_parameters or {}):
         case.path_parameters["job_id"] = server.job_ids[len(repr(case.query) + repr(case.body)) % len(server.job_ids)]
         return True
@@ -114,3 +146,22 @@ def dress(case: Any, server: Server) -> bool:
         body["service"] = "ocr"
         return True
     return False
+
+
+def dress_runbook(case: Any, server: Server, body: dict[str, Any] | None) -> bool:
+    real = {
+        "yaml": RUNBOOK, "runbook": "move", "csv": CSV, "members": ["ann"], "workerId": "w",
+        "jobIds": [server.worker_job], "start": "2031-01-01T00:00:00Z",
+    }  # fmt: skip
+    was = repr(body) + repr(case.path_parameters)
+    parameters = case.path_parameters or {}
+    if "name" in parameters:
+        parameters["name"] = "move"
+    if "batch_id" in parameters:
+        parameters["batch_id"] = server.batch_ids[len(repr(case.query) + was) % len(server.batch_ids)]
+    if body is not None:
+        body.update({name: value for name, value in real.items() if name in body})
+        for one in body["results"] if isinstance(body.get("results"), list) else []:
+            if isinstance(one, dict):
+                one["jobId"] = server.worker_job
+    return was != repr(body) + repr(parameters)

@@ -108,6 +108,14 @@ def test_sample_without_a_server_says_in_a_line_how_to_get_one() -> None:
         assert part in ended.stderr
 
 
+@pytest.mark.parametrize("role", ["scheduler", "runbooks"])
+def test_roles_of_runbooks_need_a_shared_ledger(tmp_path: Path, role: str) -> None:
+    ended = lucius(role, "--data", str(tmp_path))
+    assert ended.exit_code == 2, ended.output
+    assert f"'lucius {role}' needs a shared ledger" in ended.stderr
+    assert "'lucius up' has its own" in ended.stderr
+
+
 def test_publishing_a_bad_runbook_shows_the_lines_that_the_server_names(scripted: Any, tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text("name: x\n")

@@ -172,7 +172,7 @@ def test_the_gathering_finds_what_is_there() -> None:
 
 
 def test_no_statement_is_made_of_what_only_running_code_knows() -> None:
-    """But in these places, whose statements are gathered, or recorded in the next module, as the running code has them."""
+    """But in these places, whose statements are gathered as the running code has them."""
     assert set(unresolved()) <= {
         "orchestrator/facts.py",
         "orchestrator/orchestrator.py",

@@ -154,5 +154,5 @@ async def readyz(call: Call) -> Response:
 
 async def metrics(call: Call) -> Response:
     desk = call.desk
-    await desk.metrics.collect(desk.ledger, desk.bus, desk.registry.snapshot())
+    await desk.metrics.collect(desk.ledger, desk.bus, desk.registry.snapshot(), desk.runbooks.turns.database)
     return Response(desk.metrics.render(), 200, None, METRICS_CONTENT_TYPE)

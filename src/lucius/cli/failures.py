@@ -17,12 +17,12 @@ EXIT_INTERRUPTED = 130
 
 EXIT_CODES = {
     EXIT_OK: "done",
-    EXIT_JOB_FAILED: "the job that was waited for ended FAILED_FINAL or CANCELLED, a contract case failed, "
-    "or temporal check found drift",
+    EXIT_JOB_FAILED: "the job that was waited for ended FAILED_FINAL or CANCELLED, the batch that was watched failed, "
+    "a contract case failed, a sample went wrong, or temporal check found drift",
     EXIT_USAGE: "the command line or a file it names cannot be used",
-    EXIT_REFUSED: "the server refused (an answer of 4xx), or validate found faults",
+    EXIT_REFUSED: "the server refused (an answer of 4xx), or validate or runbook validate found faults",
     EXIT_UNREACHABLE: "the server is out of reach (no answer, or 5xx), or the tested service never pulled",
-    EXIT_TIMED_OUT: "the time for waiting ran out; the job goes on",
+    EXIT_TIMED_OUT: "the time for waiting ran out; the job or batch goes on",
     EXIT_INTERRUPTED: "interrupted with Ctrl-C",
 }
 

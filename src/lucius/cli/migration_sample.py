@@ -28,7 +28,7 @@ LEAVER = "farid.haddad@contoso.com"
 JOINER = "grace.late@contoso.com"
 MEMBERS_MAX = 200
 WAIT_SECONDS_MAX = 60.0
-"""For each part of the story; all of it takes some twenty seconds."""
+"""For each part of the story; all of it takes some fifteen seconds."""
 LOOK_SECONDS = 0.25
 EVENTS_READ = 200
 UNTOLD = ("member-added", "phase-dispatched", "batch-advanced", "batch-detected", "init-dispatched")
@@ -138,6 +138,8 @@ class Story:
             self._tell(batch)
             if is_reached(batch):
                 return batch
+            if batch.get("status") in ENDED:
+                raise StoryBroken(f"the batch is {batch['status']} before {what}: {text_of(batch.get('error'))}")
             if time.monotonic() > deadline:
                 waits = "; ".join(map(str, batch.get("waiting_for") or ())) or "the server does not say for what"
                 raise StoryBroken(f"after {WAIT_SECONDS_MAX:g} s it is not true that {what}. The batch waits: {waits}")

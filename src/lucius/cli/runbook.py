@@ -11,6 +11,7 @@ import click
 from lucius.cli import runbook_trying, runbook_worker
 from lucius.cli.failures import EXIT_REFUSED, Refused, Unusable
 from lucius.cli.output import output_option, say_more, show_json, show_lines
+from lucius.cli.rehearsal import plan, rehearse
 from lucius.cli.runbook_files import FILE, RUNBOOK_BYTES_MAX, fault_lines, now, read_text, shown_name
 from lucius.cli.runbook_group import OrderedGroup, cursor_option, limit_option, say
 from lucius.cli.tables import aligned
@@ -251,23 +252,6 @@ def _act(connection: Connection, name: str, verb: str, output: str, told: str) -
     with open_client(connection) as client:
         answer = client.act_on_runbook(name, verb)
     say(answer, output, f"{text_of(answer.get('name') or name)} {told}")
-
-
-try:
-    from lucius.cli.rehearsal import plan, rehearse
-except ModuleNotFoundError as missing:
-    if missing.name != "lucius.cli.rehearsal":
-        raise
-
-    @click.command()
-    def plan() -> None:
-        """Say when what will happen to whom."""
-        raise Unusable("lucius.cli.rehearsal is not part of this build")
-
-    @click.command()
-    def rehearse() -> None:
-        """Run a runbook on a clock of its own."""
-        raise Unusable("lucius.cli.rehearsal is not part of this build")
 
 
 for command in (

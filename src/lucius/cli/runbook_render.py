@@ -169,8 +169,7 @@ def preview_table(answer: Item, chars_max: int | None) -> Table:
     for row in answer.get("rows") or ():
         values = [row.get(name) for name in names] if isinstance(row, Mapping) else list(row)
         rows.append(tuple(_cell(value, chars_max) for value in values))
-    last = len(names)
-    return Table(tuple(Column(name, last - place if place else 0) for place, name in enumerate(names)), rows)
+    return Table(tuple(Column(name, dispensable=place) for place, name in enumerate(names)), rows)
 
 
 def _cell(value: Any, chars_max: int | None) -> str:

@@ -97,6 +97,7 @@ async def _play(url: str, api_key: str) -> bool:
                 finally:
                     stop.set()
                     await asyncio.wait({telling})  # While its server is still there.
+                    telling.exception()  # Of a story that was stopped, nobody needs to hear how.
         except CommandFailed as error:
             click.echo(f"\nThe migration did not come to its end: {error.message}", err=True)
             return False

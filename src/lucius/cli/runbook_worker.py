@@ -54,9 +54,9 @@ def worker(connection: Connection, file_or_module: str, worker_id: str | None, c
 def sample(connection: Connection, alone: bool) -> None:
     """Run the mailbox migration, and show what happens.
 
-    Publishes a runbook, makes a batch of nine mailboxes, and begins its phases one by one: steps that poll, a mailbox
+    Publishes a runbook, makes a batch of eight mailboxes, and begins its phases one by one: steps that poll, a mailbox
     that fails and is rolled back, one that joins late and catches up, one that is taken out. The functions run in this
-    process. Takes half a minute. Exit code 1 if anything came out otherwise than it should.
+    process. Takes some fifteen seconds. Exit code 1 if anything came out otherwise than it should.
     """
     from lucius.cli.runbook_sample import run_against, run_alone
 

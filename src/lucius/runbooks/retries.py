@@ -8,7 +8,15 @@ from typing import Any
 from lucius.domain.errors import CallerError
 from lucius.runbooks.execution import Execution
 from lucius.runbooks.orchestrator.turn import Turn
-from lucius.runbooks.states import ACTIVE, BATCH_ENDED, BECAUSE_FAILED, FAILED, INIT_DISPATCHED, SUCCEEDED
+from lucius.runbooks.states import (
+    ACTIVE,
+    BATCH_ENDED,
+    BECAUSE_FAILED,
+    BECAUSE_LIMIT,
+    FAILED,
+    INIT_DISPATCHED,
+    SUCCEEDED,
+)
 from lucius.runbooks.tables import batches, executions
 from lucius.runbooks.tables.batches import Batch
 from lucius.sql.database import Fetch, Run, Script
@@ -27,6 +35,13 @@ _FORGIVE = (
     "UPDATE phase_executions SET failures_forgiven = (SELECT COUNT(DISTINCT s.batch_member_id) FROM step_executions s"
     " WHERE s.phase_execution_id = phase_executions.id AND s.status IN ('failed', 'poll_timeout', 'rolled_back'))"
     " WHERE batch_id = $1"
+)
+_HEALTHY = (
+    "NOT EXISTS (SELECT 1 FROM batch_members m WHERE m.id = e.batch_member_id"
+    " AND (m.status <> 'active' OR m.failed_at IS NOT NULL))"
+)
+_INIT_FAILED = (
+    "SELECT id FROM init_executions WHERE batch_id = $1 AND runbook_version = $2 AND status <> 'succeeded' LIMIT 1"
 )
 _STOPPED_BY = "SELECT kind FROM runbook_events WHERE batch_id = $1 AND kind = 'batch-cancelled' ORDER BY id LIMIT 1"
 
@@ -47,7 +62,8 @@ def retry(turn: Turn, batch: Batch, member_keys: Sequence[str] | None) -> Script
     if busy:
         raise CallerError.of("CONFLICT", f"{len(busy)} of these members are being rolled back: wait for that to end")
     yield from reopen_batch(turn, batch)
-    count = yield from revive(turn, batch, sorted(wanted.values()), frozenset({BECAUSE_FAILED}))
+    # Its later steps may have been cancelled by `max_failures` before it failed itself.
+    count = yield from revive(turn, batch, sorted(wanted.values()), frozenset({BECAUSE_FAILED, BECAUSE_LIMIT}))
     yield Run(batches.SET_MEMBER_FAILED, [(member_id, None) for member_id in wanted.values()])
     for key, member_id in wanted.items():
         turn.note("member-retried", batch, member_id, member=key)
@@ -60,6 +76,8 @@ def _retry_init(turn: Turn, batch: Batch) -> Script[bool]:
     chain = turn.changes.hold((yield from executions.select("init_executions", where, batch.id, batch.version)))
     if batch.status != FAILED or all(one.status == SUCCEEDED for one in chain):
         return False
+    if any(row[0] is None for row in (yield Fetch(_ROLLING_BACK, [batch.id]))):
+        raise CallerError.of("CONFLICT", f"the init of batch {batch.id} is being rolled back: wait for that to end")
     for one in chain:
         one.retry()
     yield Run(batches.SET_BATCH_STATUS, [(batch.id, FAILED, INIT_DISPATCHED, None, None)])
@@ -73,6 +91,8 @@ def _retry_init(turn: Turn, batch: Batch) -> Script[bool]:
 def reopen_batch(turn: Turn, batch: Batch) -> Script[None]:
     if batch.status not in BATCH_ENDED:
         return
+    if (yield Fetch(_INIT_FAILED, (batch.id, batch.version))):
+        raise CallerError.of("CONFLICT", f"the init of batch {batch.id} failed: retry that first, with no member named")
     yield Run(batches.SET_BATCH_STATUS, [(batch.id, batch.status, ACTIVE, None, None)])
     batch.status, batch.completed_at = ACTIVE, None
     turn.note("batch-reopened", batch)
@@ -87,7 +107,8 @@ def revive(turn: Turn, batch: Batch, member_ids: Sequence[int] | None, causes: S
     """Back to `pending`: what failed of these members, and what was cancelled for one of these causes. How many."""
     table = "step_executions"
     if member_ids is None:
-        found = yield from executions.select(table, "p.batch_id = $1 AND e.status = 'cancelled'", batch.id)
+        where = f"p.batch_id = $1 AND e.status = 'cancelled' AND {_HEALTHY}"
+        found = yield from executions.select(table, where, batch.id)
     else:
         found = yield from executions.select(table, "e.batch_member_id = ANY($1::bigint[])", list(member_ids))
     revived: list[Execution] = []

@@ -68,19 +68,30 @@ async def test_barrier_who_was_removed_is_out_of_the_phase(stand: Stand) -> None
 async def test_barrier_is_tested_again_when_someone_has_caught_up(stand: Stand) -> None:
     """A joiner does not hold the barrier until it has come up to it; then it counts."""
     await begun(stand, "first", "second", "third")
-    await stand.operations.add_members(1, csv(["c"]), OPERATOR)
-    await stand.handle_events()
-    await jobs(stand)
     await stand.reply("step-1-a1", SUCCESS)
     await stand.reply("step-4-a1", SUCCESS)
-    assert await jobs(stand) == ["a second", "b second"]  # `c` is behind and nobody waits for it.
-    await stand.reply("step-7-a1", SUCCESS)
-    assert await jobs(stand) == ["c second"]  # It has come up.
+    await stand.operations.add_members(1, csv(["c"]), OPERATOR)
+    await stand.handle_events()
+    assert await jobs(stand) == ["a second", "b second", "c first"]
     await stand.reply("step-2-a1", SUCCESS)
     await stand.reply("step-5-a1", SUCCESS)
-    assert await jobs(stand) == []  # From now on it is waited for.
+    assert await jobs(stand) == ["a third", "b third"]  # `c` is behind and nobody waits for it.
+    await stand.reply("step-7-a1", SUCCESS)
+    assert await jobs(stand) == ["c second"]
     await stand.reply("step-8-a1", SUCCESS)
-    assert sorted(await jobs(stand)) == ["a third", "b third", "c third"]
+    assert await jobs(stand) == ["c third"]  # It has come up.
+
+
+async def test_barrier_waits_for_who_has_come_up_to_it(stand: Stand) -> None:
+    await begun(stand)
+    await stand.operations.add_members(1, csv(["c"]), OPERATOR)
+    await stand.handle_events()
+    assert await jobs(stand) == ["c first"]
+    await stand.reply("step-1-a1", SUCCESS)
+    await stand.reply("step-3-a1", SUCCESS)
+    assert await jobs(stand) == []
+    await stand.reply("step-5-a1", SUCCESS)
+    assert sorted(await jobs(stand)) == ["a second", "b second", "c second"]
 
 
 async def test_independent_each_member_goes_on_alone(stand: Stand) -> None:
@@ -118,10 +129,8 @@ async def test_phase_without_members_is_completed(stand: Stand) -> None:
     assert (await stand.phases(), await stand.batch_status()) == ({"go": "completed"}, "completed")
 
 
-async def two_phases(stand: Stand, **parts: Any) -> None:
-    await stand.publish(
-        runbook({"one": ["first", "second"], "two": ["third", "fourth"]}, offsets={"one": "T-1h"}, **parts)
-    )
+async def two_phases(stand: Stand) -> None:
+    await stand.publish(runbook({"one": ["first", "second"], "two": ["third", "fourth"]}, offsets={"one": "T-1h"}))
     await stand.batch("moves", ["a", "b"], starts_in=3_600)
 
 
@@ -156,12 +165,14 @@ async def test_a_failed_member_that_is_retried_runs_its_later_phases(stand: Stan
 
 async def test_a_members_steps_in_a_later_phase_wait_for_its_earlier_phase(stand: Stand) -> None:
     """And phases overlap across members: `a` is in the second while `b` is in the first."""
-    await two_phases(stand, progression="independent")
+    patient = {"name": "second", "timeout": "1d"}
+    phases = {"one": ["first", patient], "two": ["third", "fourth"]}
+    await stand.publish(runbook(phases, offsets={"one": "T-1h"}, progression="independent"))
+    await stand.batch("moves", ["a", "b"], starts_in=3_600)
     held = {"b second"}
     stand.answer = lambda job: None if f"{job.member} {job.function}" in held else SUCCESS
     await stand.step()
-    stand.clock.advance(3_599)
-    await stand.step(1)
+    await stand.step(3_600)
     assert await stand.phases() == {"one": "dispatched", "two": "dispatched"}
     steps = await stand.steps()
     assert (steps["b second"], steps["b third"], steps["a fourth"]) == ("dispatched", "pending", "succeeded")
@@ -272,3 +283,31 @@ async def test_rollback_of_an_init_step_runs_too(stand: Stand) -> None:
     stand.answer = lambda job: SUCCESS if job.function == "close" else FAILURE
     await stand.settle()
     assert (await stand.init(), await stand.batch_status()) == (["rolled_back"], "failed")
+
+
+async def test_init_is_retried_only_after_its_rollback_has_ended(stand: Stand) -> None:
+    undo = {"undo": [{"name": "close", "params": {}}]}
+    await stand.publish(runbook({"go": ["move"]}, init=[{"name": "open", "on_failure": "undo"}], rollbacks=undo))
+    await stand.batch("moves", ["a"])
+    await stand.handle_events()
+    await stand.reply("init-1-a1", FAILURE)
+    with pytest.raises(CallerError, match="being rolled back"):
+        await stand.operations.retry(1, None, OPERATOR)
+    await stand.reply("rollback-1-a1", SUCCESS)
+    await stand.operations.retry(1, None, OPERATOR)
+    assert await stand.init() == ["dispatched"]
+
+
+async def test_a_batch_whose_init_failed_goes_on_by_no_other_way_than_its_init(stand: Stand) -> None:
+    """A version whose init failed on a batch that has a failed member: retrying the member alone would pass it by."""
+    await two_phases(stand)
+    stand.answer = lambda job: FAILURE if job.member == "b" else SUCCESS
+    await stand.step()
+    steps = {"one": ["first", "second"], "two": ["third", "fourth"]}
+    again = runbook(steps, offsets={"one": "T-1h"}, init=["check"])
+    await stand.publish(again, "ignore", rerun_init=True)
+    stand.answer = lambda job: FAILURE
+    await stand.step(1)
+    assert (await stand.init(), await stand.batch_status()) == (["failed"], "failed")
+    with pytest.raises(CallerError, match="the init of batch 1 failed"):
+        await stand.operations.retry(1, ["b"], OPERATOR)

@@ -17,6 +17,30 @@ from lucius.sql.runbook_tables import OPEN
 TRACKED = (
     "step_executions", "init_executions", "followup_executions", "phase_executions", "batches", "batch_members",
 )  # fmt: skip
+ONE_AT_A_TIME = (
+    "SELECT batch_member_id, COUNT(*) FROM step_executions WHERE status IN ('dispatched', 'polling')"
+    " GROUP BY batch_member_id HAVING COUNT(*) > 1"
+)
+_AGAINST = "(status <> 'succeeded' AND (status <> 'cancelled' OR cancel_cause <> 'removed'))"
+RULES = (
+    f"SELECT p.id FROM phase_executions p WHERE p.status = 'completed' AND EXISTS"
+    f" (SELECT 1 FROM step_executions WHERE phase_execution_id = p.id AND {_AGAINST})",
+    f"SELECT p.id FROM phase_executions p WHERE p.status = 'failed' AND NOT EXISTS"
+    f" (SELECT 1 FROM step_executions WHERE phase_execution_id = p.id AND {_AGAINST})",
+    "SELECT p.id FROM phase_executions p JOIN step_executions s ON s.phase_execution_id = p.id"
+    " WHERE p.status = 'skipped' AND s.status <> 'cancelled'",
+    "SELECT b.id FROM batches b JOIN phase_executions p ON p.batch_id = b.id"
+    " WHERE b.status = 'completed' AND p.status = 'failed'",
+    "SELECT id FROM batches WHERE status = 'failed' AND error_message IS NULL",
+    "SELECT m.id FROM batch_members m WHERE m.status = 'active' AND m.failed_at IS NULL AND EXISTS (SELECT 1 FROM"
+    " step_executions s WHERE s.batch_member_id = m.id AND s.status IN ('failed', 'poll_timeout', 'rolled_back'))",
+    "SELECT s.id FROM step_executions s JOIN followup_executions f ON f.kind = 'rollback' AND f.parent_id = s.id"
+    " AND f.round = s.dispatch_count AND f.batch_member_id = s.batch_member_id"
+    " WHERE s.status = 'rolled_back' AND f.status <> 'succeeded'",
+    "SELECT m.id FROM batch_members m JOIN step_executions s ON s.batch_member_id = m.id"
+    " WHERE m.status = 'removed' AND s.status IN ('pending', 'dispatched', 'polling')",
+)
+"""What must never be found when a run has come to its end."""
 DRAIN_ROUNDS_MAX = 60
 DRAIN_SECONDS = 1_800
 
@@ -78,7 +102,16 @@ class RandomRun:
             with suppress(CallerError):
                 await act()
             self.stand.check()
+            await self._expect_none(ONE_AT_A_TIME)
         await self.drain()
+        for rule in RULES:
+            await self._expect_none(rule)
+        taken = [job.id for job in self.stand.done]
+        assert len(taken) == len(set(taken)), "a job was sent twice"
+
+    async def _expect_none(self, rule: str) -> None:
+        found = await self.stand.rows(rule)
+        assert not found, f"{rule}: {found}"
 
     async def drain(self) -> None:
         """Let everything come to its end."""

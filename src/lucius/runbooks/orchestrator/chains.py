@@ -92,15 +92,18 @@ def advance(turn: Turn, batch: Batch) -> Script[None]:
     touched = turn.touch(batch.id)
     if not touched.members and not touched.is_init:
         return
-    where = f"e.batch_id = $1 AND e.{OPEN} ORDER BY e.id"
-    rows = turn.changes.hold((yield from executions.select(FOLLOWUPS, where, batch.id)))
+    members = sorted(touched.members)
+    where = f"e.batch_member_id = ANY($1::bigint[]) AND e.{OPEN} ORDER BY e.id"
+    found = yield from executions.select(FOLLOWUPS, where, members)
+    if touched.is_init:
+        where = f"e.batch_id = $1 AND e.batch_member_id IS NULL AND e.{OPEN} ORDER BY e.id"
+        found += yield from executions.select(FOLLOWUPS, where, batch.id)
+    rows = turn.changes.hold(found)
     chains: dict[tuple[str, int | None, int], list[Execution]] = {}
     for one in rows:
-        if one.member_id in touched.members or (one.member_id is None and touched.is_init):
-            chains.setdefault((one.kind, one.parent_id, one.round), []).append(one)
+        chains.setdefault((one.kind, one.parent_id, one.round), []).append(one)
     if not chains:
         return
-    members = sorted(touched.members)
     busy = {row[0] for row in (yield Fetch(BUSY_MEMBERS, [members]))} if members else set()
     rolling_back = {one.member_id for one in rows if one.kind == "rollback" and one.is_open}
     for (kind, _, _), chain in chains.items():

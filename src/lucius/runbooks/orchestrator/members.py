@@ -24,7 +24,7 @@ def add_member(turn: Turn, batch: Batch, member_id: int) -> Script[None]:
     member = (yield from batches.members_by_ids([member_id])).get(member_id)
     if member is None or member.status != ACTIVE:
         return
-    begun = _still_valid([phase for phase in (yield from batches.phases_of(batch.id)) if phase.status in BEGUN], batch)
+    begun = _still_valid([phase for phase in (yield from batches.phases_of(batch.id)) if phase.status in BEGUN])
     there = {row[0] for row in (yield Fetch(HAS_STEPS, [member_id]))}
     if batch.status in BATCH_ENDED:
         if begun and not there:
@@ -43,10 +43,12 @@ def _leave_out(turn: Turn, batch: Batch, member: Member) -> Script[None]:
     turn.note("member-too-late", batch, member.id, member=member.key, reason=f"the batch is {batch.status}")
 
 
-def _still_valid(begun: list[Phase], batch: Batch) -> list[Phase]:
-    """A phase of an older version that the current one has run again is not for those who join now."""
-    rerun = {phase.name for phase in begun if phase.version == batch.version}
-    return [phase for phase in begun if phase.version == batch.version or phase.name not in rerun]
+def _still_valid(begun: list[Phase]) -> list[Phase]:
+    """A phase that a newer version has begun again is not for those who join now."""
+    newest: dict[str, int] = {}
+    for phase in begun:
+        newest[phase.name] = max(phase.version, newest.get(phase.name, 0))
+    return [phase for phase in begun if phase.version == newest[phase.name]]
 
 
 def _make_steps(turn: Turn, batch: Batch, member: Member, begun: list[Phase]) -> Script[None]:

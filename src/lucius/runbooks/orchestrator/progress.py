@@ -157,7 +157,8 @@ def close_phases(turn: Turn, batch: Batch, phases: Sequence[Phase]) -> Script[No
             continue
         phase = next(phase for phase in phases if phase.id == phase_id)
         against = (yield Fetch(COUNTED_AGAINST, [phase_id]))[0][0]
-        status, reason = (FAILED, f"{against} steps did not succeed") if against else (COMPLETED, None)
+        unhappy = "1 step" if against == 1 else f"{against} steps"
+        status, reason = (FAILED, f"{unhappy} did not succeed") if against else (COMPLETED, None)
         yield Run(batches.SET_PHASE_STATUS, [(phase_id, DISPATCHED, status, turn.now, reason)])
         yield Run(batches.SET_BARRIER, [(phase_id, BEYOND)])
         turn.note("phase-ended", batch, phase=phase.name, version=phase.version, status=status, reason=reason)

@@ -58,6 +58,10 @@ class Mix(Struct, frozen=True, kw_only=True):
             raise BehaviourInvalid(f"poll_rounds is a whole number from 0 to {POLL_ROUNDS_MAX}")
 
 
+USUAL = Mix(fail=0.02, throttle=0.01, lost=0.005, slow=0.05)
+"""What the command line takes where nothing else is said."""
+
+
 class Behaviour(Struct, frozen=True, kw_only=True):
     default: Mix = Mix()
     functions: Mapping[str, Mix] = {}
@@ -115,8 +119,11 @@ def parse_share(text: Any) -> float:
     return share
 
 
-def read_behaviour(content: bytes, options: Mapping[str, Any] | None = None) -> Behaviour:
-    """The behaviour in a YAML text. `options` go before its `default` and `workers`. Raises `BehaviourInvalid`."""
+def read_behaviour(content: bytes, options: Mapping[str, Any] | None = None, usual: Mix = USUAL) -> Behaviour:
+    """The behaviour in a YAML text. `options` go before its `default` and `workers`, and those before `usual`.
+
+    Raises `BehaviourInvalid`.
+    """
     try:
         document = read_yaml(content)
     except YamlFault as fault:
@@ -126,7 +133,7 @@ def read_behaviour(content: bytes, options: Mapping[str, Any] | None = None) -> 
     chosen = dict(options or {})
     workers, workers_of = _workers(document, value.get("workers"))
     workers = chosen.pop("workers", workers)
-    default = _mix(document, "/default", value.get("default"), Mix())
+    default = _mix(document, "/default", value.get("default"), usual)
     functions = value.get("functions") or {}
     _check(document, functions, "/functions", None)
     return Behaviour(
@@ -138,11 +145,6 @@ def read_behaviour(content: bytes, options: Mapping[str, Any] | None = None) -> 
         workers=workers,
         workers_of=workers_of,
     )
-
-
-def of_options(options: Mapping[str, Any]) -> Behaviour:
-    """Without a file. Raises `BehaviourInvalid`."""
-    return read_behaviour(b"{}", options)
 
 
 def _changed(mix: Mix, fields: Mapping[str, Any]) -> Mix:

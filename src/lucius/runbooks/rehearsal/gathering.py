@@ -12,7 +12,7 @@ from lucius.runbooks.definition.durations import show_offset
 from lucius.runbooks.definition.model import Runbook
 from lucius.runbooks.rehearsal.report import BatchLine, Hold, Miss, PhaseLine, StepLine
 from lucius.runbooks.rehearsal.windows import Window, windows
-from lucius.runbooks.states import BECAUSE_LIMIT, CANCELLED, FAILED, OPEN, PENDING, POLL_TIMEOUT, ROLLED_BACK
+from lucius.runbooks.states import BECAUSE_LIMIT, CANCELLED, FAILED, FAILURES, OPEN, PENDING, POLL_TIMEOUT, ROLLED_BACK
 from lucius.runbooks.tables import batches
 from lucius.runbooks.tables.batches import BATCH, Batch, Phase
 from lucius.sql.database import Fetch, Script
@@ -76,7 +76,8 @@ def _gather_batch(runbook: Runbook, batch: Batch, found: Found) -> Script[None]:
         line, misses = _phase(batch, phase, of_phase[phase.name], rows, keys)
         lines.append(line)
         found.misses += misses
-        stopped += [row for row in rows if row.cancel_cause == BECAUSE_LIMIT]
+        failed = {row.member_id for row in rows if row.status in FAILURES}
+        stopped += [row for row in rows if row.cancel_cause == BECAUSE_LIMIT and row.member_id not in failed]
     if batch.held_at is not None:
         waiting = tuple(phase.name for phase in phases if phase.status == PENDING)
         found.holds.append(_hold(batch, stopped, waiting))
@@ -161,12 +162,12 @@ def _miss(batch: Batch, window: Window, key: str, steps: Sequence[StepRow]) -> M
             late_seconds=late,
         )  # fmt: skip
 
-    failed = next((step for step in steps if step.status in (FAILED, POLL_TIMEOUT, ROLLED_BACK)), None)
+    failed = next((step for step in steps if step.status in FAILURES), None)
     if failed is not None:
         return miss(failed, "rolled back" if failed.status == ROLLED_BACK else "failed", failed.error or "", None)
     stopped = next((step for step in steps if step.cancel_cause == BECAUSE_LIMIT), None)
     if stopped is not None:
-        return miss(stopped, "stopped", stopped.error or "", None)
+        return miss(stopped, "stopped", "max_failures held the batch in this phase", None)
     until = window.until_at
     late = [step for step in steps if step.status != CANCELLED and until and (step.completed_at or until + 1) > until]
     if not late or until is None:

@@ -48,6 +48,7 @@ async def rehearse(
     return Report(
         runbook=runbook.name,
         seed=seed,
+        behaviour=behaviour,
         members=len(members.members),
         begins_at=begin,
         ends_at=simulation.clock.now(),

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from lucius.domain.time import Instant
 from lucius.runbooks.messages import utc
+from lucius.runbooks.rehearsal.behaviour import Behaviour
 from lucius.runbooks.rehearsal.pool import Busiest, Busy
 
 
@@ -79,6 +80,7 @@ class Hold(Struct, frozen=True, kw_only=True):
 class Report(Struct, frozen=True, kw_only=True):
     runbook: str
     seed: int
+    behaviour: Behaviour
     members: int
     begins_at: Instant
     ends_at: Instant

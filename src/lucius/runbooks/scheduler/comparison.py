@@ -47,6 +47,9 @@ class Comparison(Struct, kw_only=True):
     """Starts of new batches, and their members."""
     removals: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
     """Open batch, and the members that it loses."""
+    returning: set[str] = field(default_factory=set)
+    """Joining members who had left the source. That they are back may be known only once they have joined: whoever
+    comes after a crash would take them for members of an ended batch, who do not begin again."""
 
     @property
     def is_empty(self) -> bool:
@@ -69,6 +72,8 @@ def compare(found: Members, standing: Standing, now: Instant, is_immediate: bool
             result.removals.setdefault(current.batch_id, []).append((current.member_id, key))
         elif _has_been(key, wanted, standing, is_immediate):
             continue
+        if _came_back(key, standing):
+            result.returning.add(key)
         if wanted in by_start:
             result.joins.setdefault(by_start[wanted], []).append(key)
         else:
@@ -85,11 +90,14 @@ def is_gone(key: str, found: Members) -> bool:
 
 
 def _has_been(key: str, wanted: Instant, standing: Standing, is_immediate: bool) -> bool:
-    known = standing.known.get(key)
-    came_back = known is not None and not known[2]
-    if came_back:
+    if _came_back(key, standing):
         return False
     return key in standing.ever if is_immediate else (key, wanted) in standing.finished
+
+
+def _came_back(key: str, standing: Standing) -> bool:
+    known = standing.known.get(key)
+    return known is not None and not known[2]
 
 
 def _compare_rows(found: Members, standing: Standing, result: Comparison) -> None:

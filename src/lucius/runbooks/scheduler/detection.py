@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from lucius.domain.time import Instant
+from lucius.domain.time import Instant, after
 from lucius.runbooks.definition.model import DataSource, Runbook
+from lucius.runbooks.orchestrator.chains import stop_phases
+from lucius.runbooks.orchestrator.progress import end_batch
 from lucius.runbooks.orchestrator.turn import Take, Turn
 from lucius.runbooks.scheduler.batching import RunbookRow, add_members, create_batch, remove_members, start_batch
 from lucius.runbooks.scheduler.comparison import Comparison, Membership, Standing, chunks
 from lucius.runbooks.sources.rows import Members
-from lucius.runbooks.states import BATCH_ENDED, DETECTED
+from lucius.runbooks.states import BATCH_ENDED, DETECTED, FAILED
 from lucius.runbooks.tables.data_tables import FROM_SOURCE, DataRow, open_table
 from lucius.sql.database import Fetch, Script
 
@@ -64,16 +66,16 @@ async def carry_out(
             await take(_removal(batch_id, leaving[start : start + PAGE]))
     for batch_id, keys in result.joins.items():
         for page in chunks(keys, PAGE):
-            await take(_join(batch_id, page))
-    for start_time, keys in sorted(result.batches.items()):
-        await _new_batch(take, row, runbook, start_time, keys)
+            await take(_join(batch_id, page, row, found, result))
+    for start_time in sorted(result.batches):
+        await _new_batch(take, row, runbook, found, result, start_time)
     await _note_seen(take, row, found, now)
 
 
 def _data_pages(row: RunbookRow, found: Members, result: Comparison) -> Iterator[Callable[[Turn], Script[None]]]:
     for page in chunks(result.new_rows, PAGE):
         yield _write_rows(row, found, page, is_new=True)
-    for page in chunks(result.changed_rows, PAGE):
+    for page in chunks([key for key in result.changed_rows if key not in result.returning], PAGE):
         yield _write_rows(row, found, page, is_new=False)
     for page in chunks(result.gone_rows, PAGE):
         yield _drop_rows(row, found, page)
@@ -136,25 +138,32 @@ def _removal(batch_id: int, leaving: Sequence[tuple[int, str]]) -> Callable[[Tur
     return work
 
 
-def _join(batch_id: int, keys: Sequence[str]) -> Callable[[Turn], Script[None]]:
+def _join(
+    batch_id: int, keys: Sequence[str], row: RunbookRow, found: Members, result: Comparison
+) -> Callable[[Turn], Script[None]]:
     def work(turn: Turn) -> Script[None]:
         yield from turn.lock([batch_id])
         batch = turn.batches[batch_id]
         if batch.status not in BATCH_ENDED:  # If it has ended meanwhile they make a new one, at the next reading.
+            back = [key for key in keys if key in result.returning]
+            if back:
+                yield from _write_rows(row, found, back, is_new=False)(turn)
             yield from add_members(turn, batch, keys, told=batch.status != DETECTED)
 
     return work
 
 
-async def _new_batch(take: Take, row: RunbookRow, runbook: Runbook, start_time: Instant, keys: Sequence[str]) -> None:
+async def _new_batch(
+    take: Take, row: RunbookRow, runbook: Runbook, found: Members, result: Comparison, start_time: Instant
+) -> None:
     """If this process dies in between, the rest joins at the next reading, and the batch starts then."""
 
     def create(turn: Turn) -> Script[int]:
         return (yield from create_batch(turn, row, runbook, start_time, FROM_SOURCE, "time")).id
 
     batch_id = await take(create)
-    for page in chunks(keys, PAGE):
-        await take(_join(batch_id, page))
+    for page in chunks(result.batches[start_time], PAGE):
+        await take(_join(batch_id, page, row, found, result))
     await take(start_work(batch_id))
 
 
@@ -171,6 +180,28 @@ _DETECTED = (
     "SELECT id FROM batches WHERE runbook_name = $1 AND completed_at IS NULL AND status = 'detected'"
     " AND origin = 'source' ORDER BY id"
 )
+
+
+_HALF_MADE = (
+    "SELECT id FROM batches WHERE completed_at IS NULL AND status = 'detected' AND origin = 'manual'"
+    " AND detected_at <= $1 ORDER BY id LIMIT 100"
+)
+HALF_MADE_SECONDS = 600.0
+"""How long the members of a batch made by hand may take to be put in; after that their maker has died."""
+
+
+def half_made(now: Instant) -> Script[list[int]]:
+    """Batches by hand that nobody goes on making: whoever asked for them has had no answer, and will ask again."""
+    return [line[0] for line in (yield Fetch(_HALF_MADE, [after(now, -HALF_MADE_SECONDS)]))]
+
+
+def give_up_half_made(batch_id: int, turn: Turn) -> Script[None]:
+    yield from turn.lock([batch_id])
+    batch = turn.batches[batch_id]
+    if batch.status == DETECTED:
+        reason = "it was not made whole: its maker died; make it again"
+        yield from stop_phases(turn, batch, reason)
+        yield from end_batch(turn, batch, FAILED, reason)
 
 
 def left_over(name: str) -> Script[list[int]]:

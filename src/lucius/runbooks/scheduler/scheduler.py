@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +24,7 @@ from lucius.runbooks.sources.reading import read_source_members
 from lucius.runbooks.sources.rows import Members
 from lucius.runbooks.tables import controls, trail
 from lucius.runbooks.tables.controls import FAILED, HELD, OK, Control
-from lucius.sql.database import Fetch, Script
+from lucius.sql.database import DatabaseUnavailable, Fetch, Script
 
 T = TypeVar("T")
 
@@ -56,47 +56,78 @@ class Scheduler:
         self._holder = holder
         self._environ = environ
         self._own_files = own_files
-        self._loop: asyncio.Task[None] | None = None
+        self._loops: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Scheduler:
-        self._loop = asyncio.create_task(self._run(), name="scheduler")
+        # A source may take its time; what is due must not wait for it.
+        self._loops = [
+            asyncio.create_task(self._run("scheduler", self.look_at_clock), name="scheduler"),
+            asyncio.create_task(self._run("sources", self.look_at_sources), name="sources"),
+        ]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._loop is not None:
-            self._loop.cancel()
-            await asyncio.gather(self._loop, return_exceptions=True)
-            await self._turns.database.write(lambda: lease.give_up(self._holder))
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        await self._turns.until_idle()
+        await self._turns.database.write(lambda: lease.give_up(self._holder))
 
-    async def _run(self) -> None:
+    async def _run(self, name: str, look: Callable[[], Awaitable[bool]]) -> None:
         while True:
             began = time.monotonic()
             outcome = "ok"
             try:
-                if not await self.tick():
+                if not await look():
                     outcome = "not_leader"
             except lease.LeaseLost:
                 outcome = "not_leader"
             except Exception as error:
                 outcome = "failed"
-                self._observer.failed("scheduler", error)
-            self._observer.ticked(outcome, time.monotonic() - began)
+                self._observer.failed(name, error)
+            if name == "scheduler":
+                self._observer.ticked(outcome, time.monotonic() - began)
             await asyncio.sleep(self._settings.interval)
 
     async def tick(self) -> bool:
         """One round, if this scheduler leads. Whatever it finds is done or it is found again in the next."""
-        leads = await self._turns.database.write(
-            lambda: lease.take(self._holder, self._turns.clock.now(), self._settings.lease_seconds)
-        )
-        if not leads:
+        return await self.look_at_sources() and await self.look_at_clock()
+
+    async def look_at_sources(self) -> bool:
+        """Who is in the sources, and which version batches follow. Whether this scheduler leads."""
+        if not await self._leads():
             return False
         for row in await self._turns.database.read(_active):
-            await self._tick_runbook(row)
-        await self._dispatch_due_phases()
+            await self._alone(f"runbook {row.name}", self._tick_runbook(row))
+        return True
+
+    async def look_at_clock(self) -> bool:
+        """Which phases and polls are due. Whether this scheduler leads."""
+        if not await self._leads():
+            return False
+        now = self._turns.clock.now()
+        for batch_id in await self._turns.database.read(lambda: detection.half_made(now)):
+            await self._take(partial(detection.give_up_half_made, batch_id))
+        for phase_id, batch_id in await self._turns.database.read(lambda: phases.due_phases(now)):
+            await self._alone(f"phase {phase_id} of batch {batch_id}", begin_phase(self._take, phase_id, batch_id))
         await self._ask_polls()
         return True
+
+    async def _leads(self) -> bool:
+        return await self._turns.database.write(
+            lambda: lease.take(self._holder, self._turns.clock.now(), self._settings.lease_seconds)
+        )
+
+    async def _alone(self, what: str, work: Awaitable[None]) -> None:
+        """One thing that goes wrong keeps nobody else waiting; it is tried again in the next round."""
+        try:
+            await work
+        except (DatabaseUnavailable, lease.LeaseLost):
+            raise
+        except Exception as error:
+            self._observer.failed(what, error)
 
     async def _take(self, work: Callable[[Turn], Script[T]]) -> T:
         """A transaction that goes through only while this scheduler leads."""
@@ -191,11 +222,6 @@ class Scheduler:
         await self._take(work)
 
     # --- What is due -------------------------------------------------------------------------------------------------
-
-    async def _dispatch_due_phases(self) -> None:
-        now = self._turns.clock.now()
-        for phase_id, batch_id in await self._turns.database.read(lambda: phases.due_phases(now)):
-            await begin_phase(self._take, phase_id, batch_id)
 
     async def _ask_polls(self) -> None:
         while True:

@@ -1,0 +1,101 @@
+"""Deaths that the story of `test_runbook_crash_points` does not have: each at every commit of one round."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from tests.runbooks.crash.mortal_runbooks import Doom, Killed, MortalDatabase
+from tests.runbooks.stand import Stand, open_stand, runbook
+
+from lucius.runbooks.messages import utc
+from lucius.runbooks.scheduler.scheduler import SchedulerSettings
+from lucius.sql.schema import upgrade
+from lucius.sql.volatile import VolatileDatabase
+from lucius.testing.samples import ManualClock
+
+SOURCE = "LUCIUS_SOURCE_X"
+SETTINGS = SchedulerSettings(source_interval=30.0)
+MINUTE = 60.0
+
+Act = Callable[[Stand], Awaitable[None]]
+
+
+async def die_at_each_commit(environ: dict[str, str], before: Act, round_: Act, after: Act) -> int:
+    """Let one round die at each of its commits, each time in a run of its own; how many there were."""
+    number, is_over = 0, False
+    while not is_over:
+        async with VolatileDatabase() as database:
+            await upgrade(database)
+            clock = ManualClock()
+            await _live(database, clock, environ, before, Doom())
+            try:
+                await _live(database, clock, environ, round_, Doom({number}))
+                is_over = True
+            except Killed:
+                number += 1
+            await _live(database, clock, environ, after, Doom())
+    return number
+
+
+async def _live(database: Any, clock: ManualClock, environ: dict[str, str], act: Act, doom: Doom) -> None:
+    async with open_stand(MortalDatabase(database, doom, dies_inside=False), clock, SETTINGS) as stand:
+        stand.environ.update(environ)
+        await act(stand)
+
+
+async def test_who_comes_back_to_the_source_is_not_lost_with_the_scheduler(tmp_path: Path) -> None:
+    path = tmp_path / "members.csv"
+    source = {"type": "csv", "connection": SOURCE, "primary_key": "Upn", "batch_time_column": "Start"}
+    text = runbook({"move": ["look"]}, data_source=source)
+
+    def keep(stand: Stand, members: str) -> None:
+        path.write_text("Upn,Start\n" + "".join(f"{member},{utc(stand.clock.now() // 86_400_000 * 86_400_000)}\n"
+                                                for member in members))  # fmt: skip
+
+    async def before(stand: Stand) -> None:
+        await stand.publish(text)
+        for members in ("abc", "ab"):
+            keep(stand, members)
+            await stand.step(MINUTE)
+        assert await stand.rows("SELECT status FROM batches") == [("completed",)]
+
+    async def round_(stand: Stand) -> None:
+        keep(stand, "abc")
+        await stand.step(MINUTE)
+
+    async def after(stand: Stand) -> None:
+        for _ in range(3):
+            await stand.step(MINUTE)
+        memberships = await stand.rows("SELECT member_key, COUNT(*) FROM batch_members GROUP BY 1 ORDER BY 1")
+        assert memberships == [("a", 1), ("b", 1), ("c", 2)], "who came back begins again, once"
+        assert await stand.rows("SELECT status FROM batches") == [("completed",)] * 2
+        assert set(await stand.rows("SELECT status FROM step_executions")) == {("succeeded",)}
+
+    assert await die_at_each_commit({SOURCE: str(path)}, before, round_, after) >= 8
+
+
+async def test_a_phase_whose_maker_died_does_not_stop_the_next_version() -> None:
+    async def before(stand: Stand) -> None:
+        await stand.publish(runbook({"move": ["look", "go"]}))
+        await stand.batch("moves", ["a", "b", "c"], starts_in=MINUTE)
+
+    async def round_(stand: Stand) -> None:
+        await stand.step(MINUTE)
+
+    async def after(stand: Stand) -> None:
+        await stand.publish(runbook({"move": ["look", "go", "tell"]}))
+        for _ in range(3):
+            await stand.step(MINUTE)
+        assert await stand.batch_status() in ("completed", "failed")
+        assert not await stand.rows("SELECT id FROM step_executions WHERE completed_at IS NULL")
+        found = await stand.rows(
+            "SELECT s.step_name, COUNT(*) FROM step_executions s JOIN phase_executions p"
+            " ON p.id = s.phase_execution_id WHERE p.runbook_version = 2 AND s.status = 'succeeded' GROUP BY 1"
+        )
+        # If the first version's phase had begun and ended, so had the batch, and there is nothing to move.
+        assert dict(found) in ({"look": 3, "go": 3, "tell": 3}, {}), found
+        assert bool(found) is (await stand.value("SELECT COUNT(*) FROM phase_executions") == 2)
+
+    assert await die_at_each_commit({}, before, round_, after) >= 6

@@ -1,0 +1,131 @@
+"""`kill -9` of orchestrators, schedulers, workers and of `lucius up`, while batches run through them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.crash.client import Client
+from tests.crash.processes import CALLBACK_KEYS, Process, free_port
+from tests.runbooks.crash.crash_story import rows
+from tests.runbooks.crash.under_fire import (
+    QUICK,
+    WorkerProcess,
+    audit,
+    kill_one,
+    make_batch,
+    members,
+    publish,
+    runbook,
+    start_all,
+    until_ended,
+)
+
+from lucius.sql.postgres import PostgresDatabase
+
+SEED = 20_250_315
+SOURCE = "LUCIUS_SOURCE_MOVES"
+PORTIONS = 5
+KILLS_A_PORTION = 5
+HAND_PORTION = 30
+SOURCE_PORTION = 20
+UP_PORTIONS = 4
+UP_KILLS_A_PORTION = 3
+UP_PORTION = 20
+
+
+class Csv:
+    """A source that grows: half of those who come later belong to a batch that has begun."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.keys: list[str] = []
+        self._now = datetime.now(UTC).replace(microsecond=0)
+        self._rows: list[str] = []
+        self.grow(0)
+
+    def grow(self, count: int) -> None:
+        for key in members("source", len(self.keys), count):
+            start = self._now - timedelta(minutes=len(self.keys) // (2 * SOURCE_PORTION))
+            self._rows.append(f"{key},{start.isoformat()}\n")
+            self.keys.append(key)
+        draft = self.path.with_suffix(".draft")
+        draft.write_text("Upn,Start\n" + "".join(self._rows))
+        draft.replace(self.path)
+
+
+async def test_runbooks_lose_and_double_nothing_when_killed_on_postgres(tmp_path: Path, postgres_url: str) -> None:
+    rng, port = random.Random(SEED), free_port()
+    csv = Csv(tmp_path / "members.csv")
+    settings = {**QUICK, "LUCIUS_LEDGER": postgres_url, "LUCIUS_CALLBACK_KEYS": CALLBACK_KEYS, SOURCE: str(csv.path)}
+    over = {**settings, "LUCIUS_URL": f"http://127.0.0.1:{port}"}
+    worker_of = {"one": "http-pool", "two": "bus-pool", "three": "http-pool"}
+    source = {"type": "csv", "connection": SOURCE, "primary_key": "Upn", "batch_time_column": "Start"}
+    keys: list[str] = []
+    with ExitStack() as stack:
+        api = Process("api", settings=settings, folder=tmp_path / "api", port=port)
+        roles = [
+            Process(role, settings=settings, folder=tmp_path / f"{role}-{number}")
+            for role in ("runbooks", "scheduler")
+            for number in (1, 2)
+        ]
+        start_all(stack, [api, *roles])
+        async with PostgresDatabase(postgres_url, pool_max=1) as database, Client([port], rng) as client:
+            await publish(client, runbook("by-hand", {"type": "manual", "primary_key": "Upn"}, worker_of))
+            await publish(client, runbook("from-source", source, worker_of))
+            workers = [WorkerProcess(way, over, tmp_path / way) for way in ("http", "bus")]
+            start_all(stack, workers)
+            for portion in range(PORTIONS):
+                more = members("hand", portion * HAND_PORTION, HAND_PORTION)
+                await make_batch(client, "by-hand", more)
+                keys += more
+                csv.grow(SOURCE_PORTION)
+                for _ in range(KILLS_A_PORTION):
+                    await kill_one(roles, rng)
+                await kill_one(workers, rng)
+
+            async def look(sql: str) -> Sequence[Sequence[Any]]:
+                return await rows(database, sql)
+
+            await until_ended(look, len(keys) + len(csv.keys), [api, *roles, *workers])
+            await audit(look, keys + csv.keys, [worker.journal for worker in workers])
+        assert sum(role.lives for role in roles) == len(roles) + PORTIONS * KILLS_A_PORTION
+        for process in (api, *roles, *workers):
+            assert "Traceback" not in process.log, process.log[-3000:]
+
+
+async def test_runbooks_lose_and_double_nothing_when_the_embedded_default_is_killed(tmp_path: Path) -> None:
+    rng, port = random.Random(SEED), free_port()
+    data = tmp_path / "data"
+    words = ("up", "--no-services", "--data", str(data))
+    over = {**QUICK, "LUCIUS_URL": f"http://127.0.0.1:{port}"}
+    worker_of = dict.fromkeys(("one", "two", "three"), "http-pool")
+    keys: list[str] = []
+    with ExitStack() as stack:
+        server = stack.enter_context(Process(*words, settings=QUICK, folder=tmp_path, port=port))
+        async with Client([port], rng) as client:
+            await publish(client, runbook("by-hand", {"type": "manual", "primary_key": "Upn"}, worker_of))
+            worker = stack.enter_context(WorkerProcess("http", over, tmp_path))
+            for portion in range(UP_PORTIONS):
+                more = members("hand", portion * UP_PORTION, UP_PORTION)
+                await make_batch(client, "by-hand", more)
+                keys += more
+                for _ in range(UP_KILLS_A_PORTION):
+                    await kill_one([server], rng)
+                await asyncio.to_thread(server.wait_ready)
+
+            async def look(sql: str) -> Sequence[Sequence[Any]]:
+                with closing(sqlite3.connect(f"file:{data / 'lucius.db'}?mode=ro", uri=True)) as connection:
+                    return connection.execute(sql).fetchall()
+
+            await until_ended(look, len(keys), [server, worker])
+            await audit(look, keys, [worker.journal])
+        assert server.lives == 1 + UP_PORTIONS * UP_KILLS_A_PORTION
+        for process in (server, worker):
+            assert "Traceback" not in process.log, process.log[-3000:]
