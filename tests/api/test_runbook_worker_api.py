@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
 import pytest
+from tests.api.conftest import KEY
 from tests.api.runbook_client import PLAIN, QUICK, WORKER, RunbookCaller, fail, succeed
+
+from lucius.api.app import create_front
 
 
 @pytest.fixture
@@ -59,29 +63,48 @@ async def test_pull_of_an_unknown_worker_names_those_that_are_known(caller: Runb
     assert time.monotonic() - began < 9, "it is said at once, not after the wait"
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "pointer"),
-    [
-        ("pull", {"workerId": ""}, "/workerId"),
-        ("pull", {"workerId": "x" * 129}, "/workerId"),
-        ("pull", {"workerId": "a\0b"}, "/workerId"),
-        ("pull", {"workerId": WORKER, "max": 0}, "/max"),
-        ("pull", {"workerId": WORKER, "max": 257}, "/max"),
-        ("pull", {"workerId": WORKER, "wait_seconds": -1}, "/wait_seconds"),
-        ("pull", {"workerId": WORKER, "wait_seconds": 61}, "/wait_seconds"),
-        ("pull", {"workerId": WORKER, "more": 1}, ""),
-        ("pull", {}, ""),
-        ("renew", {"workerId": WORKER, "jobIds": []}, "/jobIds"),
-        ("renew", {"workerId": WORKER, "jobIds": ["x"] * 257}, "/jobIds"),
-        ("renew", {"workerId": WORKER, "jobIds": ["x", "y" * 101]}, "/jobIds/1"),
-        ("renew", {"workerId": WORKER}, ""),
-    ],
-)
-async def test_bodies_out_of_their_limits_are_refused(
-    caller: RunbookCaller, path: str, body: Any, pointer: str
-) -> None:
-    answer = await caller.client.post(f"/v1/worker-jobs:{path}", json=body)
-    caller.api.assert_problem(answer, 422, "ENVELOPE_INVALID", pointer)
+WRONG_BODIES = [
+    ("pull", {"workerId": ""}, "/workerId"),
+    ("pull", {"workerId": "x" * 129}, "/workerId"),
+    ("pull", {"workerId": "a\0b"}, "/workerId"),
+    ("pull", {"workerId": WORKER, "max": 0}, "/max"),
+    ("pull", {"workerId": WORKER, "max": 257}, "/max"),
+    ("pull", {"workerId": WORKER, "wait_seconds": -1}, "/wait_seconds"),
+    ("pull", {"workerId": WORKER, "wait_seconds": 61}, "/wait_seconds"),
+    ("pull", {"workerId": WORKER, "more": 1}, ""),
+    ("pull", {}, ""),
+    ("renew", {"workerId": WORKER, "jobIds": []}, "/jobIds"),
+    ("renew", {"workerId": WORKER, "jobIds": ["x"] * 257}, "/jobIds"),
+    ("renew", {"workerId": WORKER, "jobIds": ["x", "y" * 101]}, "/jobIds/1"),
+    ("renew", {"workerId": WORKER}, ""),
+]
+
+
+async def test_bodies_out_of_their_limits_are_refused(caller: RunbookCaller) -> None:
+    for path, body, pointer in WRONG_BODIES:
+        answer = await caller.client.post(f"/v1/worker-jobs:{path}", json=body)
+        caller.api.assert_problem(answer, 422, "ENVELOPE_INVALID", pointer)
+
+
+async def test_a_job_is_not_locked_for_a_worker_that_has_gone(busy: RunbookCaller) -> None:
+    await busy.until(1, lambda batch: "3 steps are with workers" in " ".join(batch["waiting_for"]))
+    body = json.dumps({"workerId": WORKER, "max": 3, "wait_seconds": 20}).encode()
+    heard = iter([{"type": "http.request", "body": body, "more_body": False}])
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return next(heard, {"type": "http.disconnect"})
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"authorization", f"Bearer {KEY}".encode()), (b"content-type", b"application/json")]
+    scope = {
+        "type": "http", "method": "POST", "path": "/v1/worker-jobs:pull", "headers": headers, "query_string": b"",
+    }  # fmt: skip
+    await create_front(busy.api.desk)(scope, receive, send)
+    assert sent[-1]["body"] == b'{"jobs":[]}'
+    assert len(await busy.pull(wait_seconds=0)) == 3, "they were locked for somebody who had gone"
 
 
 async def test_renew_says_for_each_job_whether_it_is_still_held(busy: RunbookCaller) -> None:
@@ -90,6 +113,7 @@ async def test_renew_says_for_each_job_whether_it_is_still_held(busy: RunbookCal
     wanted = [job["jobId"] for job in jobs] + ["step-999-a1"]
     answer = await busy.post("/v1/worker-jobs:renew", {"workerId": WORKER, "jobIds": wanted})
     assert answer == {"renewed": [False, True, True, False]}
+    assert await busy.post("/v1/worker-jobs:renew", {"jobIds": wanted}) == answer, "the worker can be looked up"
 
 
 async def test_a_lock_that_ran_out_hands_the_job_out_again(open_api: Any) -> None:
@@ -148,10 +172,13 @@ async def test_a_result_settles_its_job(open_api: Any) -> None:
     assert (first["functionName"], second["functionName"]) == ("A", "B")
 
 
-@pytest.mark.parametrize("results", [[], [{"jobId": "x", "status": "Success"}] * 501])
-async def test_too_few_and_too_many_results_are_refused(caller: RunbookCaller, results: list[Any]) -> None:
-    answer = await caller.client.post("/v1/worker-results", json={"results": results})
-    caller.api.assert_problem(answer, 422, "ENVELOPE_INVALID", "/results")
+WRONG_COUNTS = [[], [{"jobId": "x", "status": "Success"}] * 501]
+
+
+async def test_too_few_and_too_many_results_are_refused(caller: RunbookCaller) -> None:
+    for results in WRONG_COUNTS:
+        answer = await caller.client.post("/v1/worker-results", json={"results": results})
+        caller.api.assert_problem(answer, 422, "ENVELOPE_INVALID", "/results")
 
 
 async def test_results_that_are_hostile_change_nothing_else(busy: RunbookCaller) -> None:
@@ -170,11 +197,14 @@ async def test_results_that_are_hostile_change_nothing_else(busy: RunbookCaller)
     assert "\0" not in errors["bob"], "PostgreSQL could not keep it"
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b'{"results": 1}', b'{"results": [], "more": 1}', b"[" * 50_000])
-async def test_results_that_cannot_be_read_are_refused(caller: RunbookCaller, body: bytes) -> None:
-    answer = await caller.api.post_raw(body, "/v1/worker-results")
-    assert answer.status_code in (400, 422), answer.text
-    assert answer.json()["code"] in ("MALFORMED_JSON", "ENVELOPE_INVALID")
+UNREADABLE = [b"", b"{", b'{"results": 1}', b'{"results": [], "more": 1}', b"[" * 50_000]
+
+
+async def test_results_that_cannot_be_read_are_refused(caller: RunbookCaller) -> None:
+    for body in UNREADABLE:
+        answer = await caller.api.post_raw(body, "/v1/worker-results")
+        assert answer.status_code in (400, 422), answer.text
+        assert answer.json()["code"] in ("MALFORMED_JSON", "ENVELOPE_INVALID")
 
 
 async def test_results_are_counted(busy: RunbookCaller) -> None:

@@ -114,7 +114,7 @@ def test_files_and_options_that_cannot_be_used_are_exit_code_2(
         ("--count", "0"),
         ("--count", "3", "--fail", "101%"),
         ("--count", "3", "--fail", "2"),
-        ("--count", "3", "--fail", "60%", "--lost", "60%"),
+        ("--count", "3", "--lost", "-1%"),
         ("--count", "3", "--duration", "soon"),
         ("--count", "3", "--behaviour", "move.yaml"),
         ("--count", "3", "--csv", "no/such/folder.csv"),
@@ -135,7 +135,7 @@ def test_rehearse_shows_the_timeline_and_who_would_miss(files: Path) -> None:
         "30% fail",
         "prep T-1h",
         "  tell",
-        "Longest queue",
+        "LONGEST QUEUE",
         "would miss a window",
         "retries",
     ):

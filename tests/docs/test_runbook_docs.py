@@ -6,6 +6,7 @@ import ast
 import asyncio
 import importlib.util
 import re
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -21,14 +22,16 @@ from lucius.functions.job import FIELDS
 from lucius.runbooks import messages
 from lucius.runbooks.definition import durations
 from lucius.runbooks.definition.checks import PARAMS_BYTES_MAX
-from lucius.runbooks.definition.model import Runbook
+from lucius.runbooks.definition.model import DataSource, Runbook
 from lucius.runbooks.definition.reading import FAULTS_MAX, RunbookInvalid, read_runbook
 from lucius.runbooks.definition.schema import runbook_schema
 from lucius.runbooks.definition.templates import SPECIALS
 from lucius.runbooks.execution import KINDS
 from lucius.runbooks.orchestrator.facts import Outcome
 from lucius.runbooks.sources.csv_text import read_csv
-from lucius.runbooks.sources.limits import SourceError, SourceLimits
+from lucius.runbooks.sources.deadline import Stop
+from lucius.runbooks.sources.limits import SourceError, SourceLimits, too_many_rows
+from lucius.runbooks.sources.reading import read_source
 from lucius.runbooks.states import BATCH, BATCH_RETRIED, MEMBER, PHASE, RETRIED, STEP
 from lucius.runbooks.tables.data_tables import SYSTEM_COLUMNS
 from lucius.sql.runbook_tables import RUNBOOK_TABLES
@@ -145,6 +148,12 @@ BROKEN = {
 HOSTILE = {
     "alias": "a: &x [1]\nb: [*x, *x]\n",
     "depth": "[" * 40 + "]" * 40,
+    "size": "name: " + "x" * 300_000,
+    "tag": "name: !!python/object/apply:os.system ['true']\n",
+    "merge": "name: demo\n<<: {description: x}\n",
+    "name": EXAMPLE.replace("name: vpn-rollout", "name: 'x\"; DROP TABLE runbooks'"),
+    "expression": EXAMPLE.replace('"{{ProfileId}}"', '"{{1+1}}"'),
+    "half a template": EXAMPLE.replace('"{{ProfileId}}"', '"{{ProfileId"'),
 }
 
 
@@ -185,6 +194,27 @@ def test_yaml_page_shows_the_fault_of_a_csv(csv: str) -> None:
 
 def test_every_fault_that_the_yaml_page_shows_is_tried_here() -> None:
     assert len(shown_faults(YAML)) == len(BROKEN) + len(HOSTILE) + 4
+
+
+async def test_yaml_page_shows_the_fault_of_a_source(tmp_path: Path) -> None:
+    members = tmp_path / "members.db"
+    with sqlite3.connect(members) as connection:
+        connection.execute("CREATE TABLE members (Login TEXT)")
+    connection.close()
+    address, own = f"sqlite:///{members}", (members,)
+    told = [str(Stop(SourceLimits().query_seconds).error()), str(too_many_rows(SourceLimits().rows_max))]
+    for query, value, own_files in (
+        ("WITH x AS (SELECT 1) DELETE FROM members", address, ()),
+        ("SELECT 1", "", ()),
+        ("SELECT 1", address, own),
+    ):
+        source = DataSource(type="sql", connection="LUCIUS_SOURCE_STAFF", query=query, primary_key="Login")
+        with pytest.raises(SourceError) as caught:
+            await read_source(source, {"LUCIUS_SOURCE_STAFF": value}, SourceLimits(), own_files)
+        told.append(str(caught.value))
+    text = section(YAML, "### What keeps a source harmless")
+    for one in told:
+        assert f"| `{one}` |" in text
 
 
 # --- Messages --------------------------------------------------------------------------------------------------------

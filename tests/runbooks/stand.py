@@ -7,15 +7,15 @@ on until nothing is left to do at this moment. Tests read the tables by SQL, in 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
 
 from msgspec import Struct
+from stand_samples import FAILURE, STILL_POLLING, SUCCESS, THROTTLED, WORKER, as_step, csv, failure, runbook, success
 
 from lucius.buses.sql import JournaledBus, SqlBus
-from lucius.domain.time import Instant
 from lucius.ports.bus import Delivery, DeliveryRef, Message
 from lucius.ports.observer import Observer
 from lucius.runbooks.messages import (
@@ -38,23 +38,15 @@ from lucius.runbooks.tables.outbox import Outbox
 from lucius.sql.database import Database, Fetch, Run, Script
 from lucius.testing.samples import ManualClock
 
-WORKER = "pool"
+__all__ = [
+    "FAILURE", "OPERATOR", "STILL_POLLING", "SUCCESS", "THROTTLED", "WORKER", "Job", "Stand", "as_step", "csv",
+    "failure", "open_stand", "runbook", "success",
+]  # fmt: skip
+
 OPERATOR = "olga"
 LOCK_SECONDS = 60 * 86_400.0
 """Longer than any test's time: a job that a test leaves unanswered is not delivered again."""
 ROUNDS_MAX = 500
-SUCCESS: dict[str, Any] = {"status": "Success", "result": {}}
-STILL_POLLING: dict[str, Any] = {"status": "Success", "result": {"complete": False}}
-FAILURE: dict[str, Any] = {"status": "Failure", "error": {"message": "boom", "type": "Boom", "isThrottled": False}}
-THROTTLED: dict[str, Any] = {"status": "Failure", "error": {"message": "slow down", "isThrottled": True}}
-
-
-def success(**result: Any) -> dict[str, Any]:
-    return {"status": "Success", "result": result}
-
-
-def failure(message: str) -> dict[str, Any]:
-    return {"status": "Failure", "error": {"message": message}}
 
 
 class Job(Struct, frozen=True):
@@ -98,7 +90,12 @@ class Raising(Observer):
 
 class Stand:
     def __init__(
-        self, database: Database, bus: JournaledBus | SqlBus, clock: ManualClock, settings: SchedulerSettings
+        self,
+        database: Database,
+        bus: JournaledBus | SqlBus,
+        clock: ManualClock,
+        settings: SchedulerSettings,
+        holder: str,
     ) -> None:
         self.database = database
         self.bus = bus
@@ -107,7 +104,7 @@ class Stand:
         self.observer = Raising()
         self.turns = Turns(database, Outbox(database, bus), clock)
         self.orchestrator = Orchestrator(self.turns, bus, self.observer, OrchestratorSettings())
-        self.scheduler = Scheduler(self.turns, self.observer, settings, "the stand", self.environ)
+        self.scheduler = Scheduler(self.turns, self.observer, settings, holder, self.environ)
         self.publishing = Publishing(self.turns, bus)
         self.operations = Operations(self.turns, SourceLimits())
         self.answer: Answer = lambda job: SUCCESS
@@ -296,48 +293,18 @@ class Stand:
         return [job.function for job in self.done]
 
 
-def csv(members: Iterable[str]) -> bytes:
-    return ("Upn\n" + "".join(f"{member}\n" for member in members)).encode()
-
-
-def runbook(
-    phases: Mapping[str, Sequence[str]], *, offsets: Mapping[str, str] | None = None, name: str = "moves", **parts: Any
-) -> str:
-    """A runbook as YAML (which JSON is): steps are names, or names with more of a step after them as a mapping."""
-    listed = [
-        {"name": phase, "offset": (offsets or {}).get(phase, "T-0"), "steps": [as_step(one) for one in steps]}
-        for phase, steps in phases.items()
-    ]
-    source = parts.pop("data_source", {"type": "manual", "primary_key": "Upn"})
-    for listing in ("init", "on_member_removed"):
-        if listing in parts:
-            member = {} if listing == "init" else {"Upn": "{{Upn}}"}
-            parts[listing] = [as_step(one, member) for one in parts[listing]]
-    if "rollbacks" in parts:
-        parts["rollbacks"] = {key: [as_step(one) for one in steps] for key, steps in parts["rollbacks"].items()}
-    return json.dumps({"name": name, "data_source": source, "phases": listed, **parts})
-
-
-def as_step(step: Any, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """`check` is a step of that name whose function has the name as well."""
-    given = {"name": step} if isinstance(step, str) else dict(step)
-    member = {"Upn": "{{Upn}}"} if params is None else params
-    return {"worker_id": WORKER, "function": given["name"], "params": member, **given}
-
-
 @asynccontextmanager
 async def open_stand(
-    database: Database, clock: ManualClock | None = None, settings: SchedulerSettings | None = None
+    database: Database,
+    clock: ManualClock | None = None,
+    settings: SchedulerSettings | None = None,
+    holder: str = "the stand",
 ) -> AsyncIterator[Stand]:
-    """On a database at the current schema; with the bus that belongs to it."""
+    """On a database at the current schema; with the bus that belongs to it. `holder` names its scheduler."""
     ticking = clock or ManualClock()
     made: JournaledBus | SqlBus = SqlBus(database, ticking) if database.is_shared else JournaledBus(database, ticking)
     async with made as bus:
         await bus.declare([*SUBSCRIPTIONS, worker_subscription(WORKER)])
-        stand = Stand(database, bus, ticking, settings or SchedulerSettings())
+        stand = Stand(database, bus, ticking, settings or SchedulerSettings(), holder)
         yield stand
         stand.check()
-
-
-def at(clock: ManualClock, seconds: float) -> Instant:
-    return clock.now() + int(seconds * 1000)

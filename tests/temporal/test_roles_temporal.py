@@ -11,9 +11,9 @@ import pytest
 from tests.crash.processes import CALLBACK_KEYS, free_port, run_lucius
 from tests.temporal.roles_stand import client_of, finish, pull, roles_stand, submit_one_step
 
-from lucius.roles import parts as roles
 from lucius.domain.errors import InfrastructureError
 from lucius.ports.observer import Observer
+from lucius.roles import parts as roles
 
 STOP_SECONDS_MAX = 25.0
 

@@ -51,7 +51,7 @@ def _inputs(settings: Settings) -> dict[str, Schema]:
         "MembersNamed": ({"members": keys}, {}),
         "MembersAdded": ({"csv": text()}, {}),
         "WorkerPull": ({"workerId": worker}, pull),
-        "WorkerRenew": ({"workerId": worker, "jobIds": job_ids}, {}),
+        "WorkerRenew": ({"jobIds": job_ids}, {"workerId": or_null(worker)}),
         "WorkerResults": ({"results": results}, {}),
     }
     return {
@@ -80,7 +80,9 @@ def _runbooks() -> dict[str, Schema]:
     return {
         "RunbookLine": object_({"name": text(), **version, **state, "open_batches": WHOLE}),
         "RunbookList": page("RunbookLine"),
-        "RunbookPublished": object_({"name": text(), "version": WHOLE, "published": BOOL}),
+        "RunbookPublished": object_(
+            {"name": text(), "version": WHOLE, "published": BOOL, "unchecked": or_null(text())}
+        ),
         "RunbookActed": object_({"name": text()}, additionalProperties=True),
         "RunbookValidation": object_({"valid": BOOL, "faults": list_(fault), "phases": list_(phase)}, {"name": text()}),
         "Runbook": object_(

@@ -83,22 +83,31 @@ async def _ensure_known(call: Call, worker_id: str) -> None:
 
 
 class _Renew(Struct, frozen=True, forbid_unknown_fields=True):
-    workerId: str
     jobIds: list[str]
+    workerId: str | None = None
+    """Spares a look-up."""
 
 
 async def renew(call: Call) -> Response:
     settings = call.desk.settings
     wanted = await read_typed(call.request, RENEW_BODY_BYTES_MAX, _Renew)
-    _check_worker(wanted.workerId)
+    if wanted.workerId is not None:
+        _check_worker(wanted.workerId)
     if not 1 <= len(wanted.jobIds) <= settings.pull_max:
         raise CallerError.of("ENVELOPE_INVALID", f"jobIds names 1 to {settings.pull_max} jobs", "/jobIds")
     for index, job_id in enumerate(wanted.jobIds):
         if not 1 <= len(job_id) <= JOB_ID_CHARS_MAX or "\x00" in job_id:
             detail = f"a jobId has 1 to {JOB_ID_CHARS_MAX} characters"
             raise CallerError.of("ENVELOPE_INVALID", detail, f"/jobIds/{index}")
-    refs = [job_ref(wanted.workerId, job_id) for job_id in wanted.jobIds]
+    workers = await _workers(call, wanted)
+    refs = [job_ref(workers.get(job_id, ""), job_id) for job_id in wanted.jobIds]
     return answer({"renewed": await call.desk.bus.renew(refs, settings.worker_lock_seconds)})
+
+
+async def _workers(call: Call, wanted: _Renew) -> dict[str, str]:
+    if wanted.workerId is not None:
+        return dict.fromkeys(wanted.jobIds, wanted.workerId)
+    return await call.desk.runbooks.orchestrator.workers_of(wanted.jobIds)
 
 
 class _Results(Struct, frozen=True, forbid_unknown_fields=True):

@@ -13,6 +13,7 @@ from lucius.cli.wording import counted, duration_text, text_of
 if TYPE_CHECKING:
     from lucius.runbooks.rehearsal.behaviour import Behaviour
     from lucius.runbooks.rehearsal.plan import BatchPlan, MemberPlan, Plan, StepPlan
+    from lucius.runbooks.rehearsal.pool import Busiest
     from lucius.runbooks.rehearsal.report import BatchLine, Hold, Miss, PhaseLine, Report, StepLine
 
 PHASE_COLUMNS = (
@@ -88,6 +89,10 @@ def number(count: int) -> str:
     return f"{count:,}"
 
 
+def people(count: int) -> str:
+    return f"{number(count)} member{'' if count == 1 else 's'}"
+
+
 # --- Plan ------------------------------------------------------------------------------------------------------------
 
 
@@ -102,7 +107,7 @@ def plan_facts(plan: Plan) -> list[tuple[str, str]]:
 
 
 def batch_title(batch: BatchPlan | BatchLine) -> str:
-    return f"Batch that starts at {at_text(batch.start)} UTC, {counted(batch.members, 'member')}"
+    return f"Batch that starts at {at_text(batch.start)} UTC, {people(batch.members)}"
 
 
 def phase_table(batch: BatchPlan) -> Table:
@@ -170,27 +175,35 @@ def member_table(member: MemberPlan) -> Table:
 
 
 def report_facts(report: Report, took_seconds: float) -> list[tuple[str, str]]:
-    busiest, jobs = report.busiest, report.jobs
+    jobs = report.jobs
     answers = [
         (jobs["success"], "succeeded"), (jobs["running"], "still running"), (jobs["fail"], "failed"),
         (jobs["throttle"], "throttled"), (jobs["lost"], "lost"), (jobs["withdrawn"], "withdrawn unbegun"),
     ]  # fmt: skip
     others = [(jobs["retries"], "retries"), (jobs["polls"], "polls"), (jobs["rollback"], "rollback steps")]
     return [
-        ("Rehearsal", f"{text_of(report.runbook)}, {number(report.members)} members, seed {report.seed}"),
+        ("Rehearsal", f"{text_of(report.runbook)}, {people(report.members)}, seed {report.seed}"),
         ("Workers", _behaviour_text(report.behaviour)),
         ("Time", f"{at_text(report.begins_at)} to {at_text(report.ends_at)} UTC, in {duration_text(took_seconds)}"),
         ("Exact to", f"{report.grain_seconds:g} s a step: what is closer together counts as one moment"),
         ("Jobs", ", ".join(part for part in (f"{number(jobs['jobs'])} sent", _listed(others)) if part)),
         ("Answers", _listed(answers)),
-        ("Busiest", f"{at_text(busiest.moment_at)} UTC: {busiest.in_flight} in flight, {busiest.queued} waiting"),
+        ("Busiest", _busiest_text(report.busiest)),
     ]
+
+
+def _busiest_text(busiest: Busiest) -> str:
+    if busiest.moment_at is None:
+        return "never: no job was sent"
+    working, waiting = number(busiest.in_flight), number(busiest.queued)
+    return f"{at_text(busiest.moment_at)} UTC: {working} in flight, {waiting} waiting"
 
 
 def _behaviour_text(behaviour: Behaviour) -> str:
     mix = behaviour.default
     shares = [(mix.fail, "fail"), (mix.throttle, "throttled"), (mix.lost, "lost"), (mix.slow, "slow")]
-    said = [f"{behaviour.workers} each", f"{span_text(mix.duration_seconds)} a job"]
+    slots = [f"{text_of(name)} {count}" for name, count in behaviour.workers_of.items()]
+    said = [*slots, f"{behaviour.workers} {'others' if slots else 'each'}", f"{span_text(mix.duration_seconds)} a job"]
     said += [f"{share * 100:g}% {name}" for share, name in shares if share]
     own = len(behaviour.functions)
     return ", ".join(said) + (f"; {counted(own, 'function')} otherwise" if own else "")

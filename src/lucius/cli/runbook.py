@@ -64,7 +64,8 @@ def publish(connection: Connection, file: Path, overdue: str, rerun_init: bool, 
             _refuse(client, file, text, error)
             return
     told = "is published and active" if answer.get("published") else "is active already; nothing has changed"
-    say(answer, output, f"{text_of(answer.get('name'))}, version {text_of(answer.get('version'))}, {told}.")
+    unchecked = f"\nNot checked: {text_of(answer['unchecked'])}" if answer.get("unchecked") else ""
+    say(answer, output, f"{text_of(answer.get('name'))}, version {text_of(answer.get('version'))}, {told}.{unchecked}")
 
 
 def _refuse(client: RunbookClient, file: Path, text: str, error: Refused) -> None:

@@ -29,8 +29,11 @@ CONCURRENCY_MAX = 1_000
     metavar="N",
     help="Functions that run at once. [LUCIUS_WORKER_CONCURRENCY; 16]",
 )
+@click.option("--bus", "on_bus", is_flag=True, help="Take jobs from the bus that LUCIUS_LEDGER names, not over HTTP.")
 @click.pass_obj
-def worker(connection: Connection, file_or_module: str, worker_id: str | None, concurrency: int | None) -> None:
+def worker(
+    connection: Connection, file_or_module: str, worker_id: str | None, concurrency: int | None, on_bus: bool
+) -> None:
     """Run the functions that steps call, from Python.
 
     FILE_OR_MODULE (functions.py, or package.module) defines a lucius.functions.FunctionWorker named `worker`. It takes
@@ -42,10 +45,18 @@ def worker(connection: Connection, file_or_module: str, worker_id: str | None, c
             found.worker_id = type(found)(worker_id).worker_id
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--worker-id") from error
-    settings: dict[str, Any] = {"url": connection.url, "api_key": connection.key()}
-    if concurrency is not None:
-        settings["concurrency"] = concurrency
-    found.run(**settings)
+    own = {} if concurrency is None else {"concurrency": concurrency}
+    if on_bus:
+        _run_on_bus(found, own)
+        return
+    found.run(url=connection.url, api_key=connection.key(), **own)
+
+
+def _run_on_bus(found: FunctionWorker, own: dict[str, Any]) -> None:
+    from lucius.cli.server import run, settings_of
+    from lucius.functions import read_settings
+
+    run("run_bus_worker", settings_of(), found, read_settings(**own))
 
 
 @click.command()

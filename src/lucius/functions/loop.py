@@ -17,7 +17,7 @@ from lucius.functions.run import Run
 from lucius.functions.settings import WorkerSettings
 from lucius.functions.source import JobSource, SourceFailed, backoff_seconds
 
-RENEWED_MAX = 500
+RENEWED_MAX = 256
 """How many locks are extended in one call."""
 SEND_SECONDS_MIN = 5.0
 """Results have at least so long to leave after the drain, whatever the functions have used of it."""

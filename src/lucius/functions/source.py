@@ -93,7 +93,12 @@ class HttpSource:
         return await self._list("/v1/worker-jobs:pull", body, "jobs", wait_seconds + ANSWER_SECONDS_MAX)
 
     async def renew(self, job_ids: Sequence[str], /) -> list[bool]:
-        return await self._list("/v1/worker-jobs:renew", {"jobIds": list(job_ids)}, "renewed", RENEWAL_SECONDS_MAX)
+        return await self._list(
+            "/v1/worker-jobs:renew",
+            {"workerId": self._worker_id, "jobIds": list(job_ids)},
+            "renewed",
+            RENEWAL_SECONDS_MAX,
+        )
 
     async def answer(self, results: Sequence[Result], /) -> list[Any]:
         return await self._list("/v1/worker-results", {"results": list(results)}, "outcomes", ANSWER_SECONDS_MAX)

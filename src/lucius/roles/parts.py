@@ -18,7 +18,7 @@ from lucius.runbooks.bus_source import BusSource
 from lucius.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
-    from lucius.functions import FunctionWorker
+    from lucius.functions import FunctionWorker, WorkerSettings
 
 HEALTH_SECONDS = 5.0
 SICK_SECONDS_MAX = 60.0
@@ -50,9 +50,9 @@ def run_runbooks(settings: Settings) -> None:
     run(_keep(settings, "runbooks"), settings)
 
 
-def run_bus_worker(settings: Settings, worker: FunctionWorker) -> None:
+def run_bus_worker(settings: Settings, worker: FunctionWorker, own: WorkerSettings | None = None) -> None:
     """A function worker that takes its jobs from the bus itself."""
-    run(_work_on_bus(settings, worker), settings)
+    run(_work_on_bus(settings, worker, own), settings)
 
 
 async def _api(settings: Settings) -> None:
@@ -104,10 +104,10 @@ async def _reconcile(settings: Settings) -> None:
         await until_signal()
 
 
-async def _work_on_bus(settings: Settings, worker: FunctionWorker) -> None:
+async def _work_on_bus(settings: Settings, worker: FunctionWorker, own: WorkerSettings | None) -> None:
     async with open_bus(settings) as bus, BusSource(worker.worker_id, bus, settings.worker_lock_seconds) as source:
         print(f"LUCIUS function worker {worker.worker_id} is running", file=sys.stderr, flush=True)
-        await worker.serve(signalled(), source=source)
+        await worker.serve(signalled(), own, source=source)
 
 
 async def _keep(settings: Settings, role: str) -> None:

@@ -49,7 +49,7 @@ async def open_runbooks(
 ) -> AsyncIterator[Runbooks]:
     """`orchestrates`: takes messages and looks after what is due. `schedules`: reads sources and clocks."""
     turns = Turns(database, Outbox(database, bus), clock)
-    publishing = Publishing(turns, bus)
+    publishing = Publishing(turns, bus, scheduler.limits, environ, own_files)
     await publishing.declare()
     conductor = Orchestrator(turns, bus, observer, orchestrator, consumes=orchestrates)
     keeper = Scheduler(turns, observer, scheduler, clock.lease_id(), environ, own_files)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from lucius.domain.errors import CallerError, Fault
 from lucius.domain.time import iso
@@ -15,10 +18,14 @@ from lucius.runbooks.definition.names import data_table_name, tables_collide
 from lucius.runbooks.definition.reading import RunbookInvalid, read_runbook
 from lucius.runbooks.messages import JOBS_TOPIC, SUBSCRIPTIONS, worker_subscription
 from lucius.runbooks.orchestrator.turn import Turn, Turns
+from lucius.runbooks.sources.limits import SourceError, SourceLimits
+from lucius.runbooks.sources.reading import preview
 from lucius.runbooks.tables import controls, trail
 from lucius.sql.database import Fetch, Run, Script
 
 OVERDUE = ("rerun", "ignore")
+PREVIEW_SECONDS_MAX = 10.0
+"""How long publication waits for a source to say which columns it has."""
 
 _VERSIONS = (
     "SELECT id, version, yaml_content, is_active, overdue_behavior, rerun_init, created_at, created_by"
@@ -46,9 +53,21 @@ _LIST = (
 
 
 class Publishing:
-    def __init__(self, turns: Turns, bus: Bus) -> None:
+    def __init__(
+        self,
+        turns: Turns,
+        bus: Bus,
+        limits: SourceLimits | None = None,
+        environ: Mapping[str, str] = {},
+        own_files: Sequence[Path] = (),
+    ) -> None:
+        """`limits`, `environ` and `own_files` are for looking into sources: which columns they have."""
         self._turns = turns
         self._bus = bus
+        limits = limits or SourceLimits()
+        self._limits = replace(limits, query_seconds=min(limits.query_seconds, PREVIEW_SECONDS_MAX))
+        self._environ = environ
+        self._own_files = own_files
         self._workers: set[str] = set()
 
     async def workers(self) -> list[str]:
@@ -78,6 +97,7 @@ class Publishing:
             raise CallerError.of("ENVELOPE_INVALID", detail, "/overdue_behavior")
         # A hostile text may keep the parser busy for seconds, so it has a thread.
         runbook = await asyncio.to_thread(checked, content)
+        unchecked = await self._check_columns(content, runbook)
         await self._declare({step.worker_id for step in runbook.steps})
         text = content.decode()
 
@@ -92,7 +112,7 @@ class Publishing:
             latest = rows[0] if rows else None
             same = latest is not None and latest[3] and latest[2:6] == (text, latest[3], overdue_behavior, rerun_init)
             if latest is not None and same:
-                return {"name": runbook.name, "version": latest[1], "published": False}
+                return {"name": runbook.name, "version": latest[1], "published": False, "unchecked": unchecked}
             version = latest[1] + 1 if latest is not None else 1
             yield Run(_DEACTIVATE, [(runbook.name,)])
             table = data_table_name(runbook.name, version)
@@ -103,9 +123,22 @@ class Publishing:
                 trail.entry(turn.now, "runbook-published", actor, runbook.name, version=version,
                             overdue_behavior=overdue_behavior, rerun_init=rerun_init)
             )  # fmt: skip
-            return {"name": runbook.name, "version": version, "published": True}
+            return {"name": runbook.name, "version": version, "published": True, "unchecked": unchecked}
 
-        return await self._turns.take(work, actor)
+        result = await self._turns.take(work, actor)
+        self._turns.definitions.keep(result["version"], runbook)
+        return result
+
+    async def _check_columns(self, content: bytes, runbook: Runbook) -> str | None:
+        """Hold the text to the columns that its source has; why that could not be done, if it could not."""
+        if runbook.source is None:
+            return None
+        try:
+            rows = await preview(runbook.source, self._environ, self._limits, self._own_files, limit=1)
+        except SourceError as error:
+            return f"the columns could not be checked: {error}"
+        await asyncio.to_thread(checked, content, rows.columns)
+        return None
 
     async def retire(self, name: str, actor: str) -> dict[str, Any]:
         """No new batches; those under way go on to their end."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence, Set
 from typing import Any
 
 from lucius.domain.errors import CallerError
+from lucius.runbooks.definition.variables import known_outputs
 from lucius.runbooks.execution import Execution
 from lucius.runbooks.orchestrator.turn import Turn
 from lucius.runbooks.states import (
@@ -17,8 +18,10 @@ from lucius.runbooks.states import (
     INIT_DISPATCHED,
     SUCCEEDED,
 )
-from lucius.runbooks.tables import batches, executions
+from lucius.runbooks.tables import batches, executions, making
 from lucius.runbooks.tables.batches import Batch
+from lucius.runbooks.tables.data_tables import last_known
+from lucius.runbooks.tables.definitions import step_of
 from lucius.sql.database import Fetch, Run, Script
 from lucius.sql.runbook_tables import OPEN
 
@@ -103,6 +106,20 @@ def forgive(batch: Batch) -> Script[None]:
     yield Run(_FORGIVE, [(batch.id,)])
 
 
+def _resolve_anew(turn: Turn, batch: Batch, revived: Sequence[Execution]) -> Script[None]:
+    """With what is known of the members now: a wrong value that was put right is often why somebody retries."""
+    members = yield from batches.members_by_ids(sorted({one.member_id for one in revived if one.member_id is not None}))
+    current = yield from turn.runbook(batch)
+    data = yield from last_known(current, batch.version, [member.key for member in members.values()])
+    special = making.specials(batch)
+    for one in revived:
+        runbook = yield from turn.runbook(batch, one.version)
+        outputs = known_outputs(runbook, "step", one.list_name, one.step_index)
+        member = members[one.member_id or 0]
+        made = making.resolved(step_of(runbook, one), data.get(member.key), special, outputs)
+        one.function_name, one.params_json, one.late_json, one.fault = made
+
+
 def revive(turn: Turn, batch: Batch, member_ids: Sequence[int] | None, causes: Set[str]) -> Script[int]:
     """Back to `pending`: what failed of these members, and what was cancelled for one of these causes. How many."""
     table = "step_executions"
@@ -116,6 +133,7 @@ def revive(turn: Turn, batch: Batch, member_ids: Sequence[int] | None, causes: S
         wanted = one.has_failed if one.status != "cancelled" else one.cancel_cause in causes
         if wanted and one.retry():
             revived.append(one)
+    yield from _resolve_anew(turn, batch, revived)
     phases = sorted({one.phase_id for one in revived if one.phase_id is not None})
     yield from turn.changes.write()
     # Whoever comes from behind runs alone until it has come up to the barrier.

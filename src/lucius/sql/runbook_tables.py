@@ -41,7 +41,7 @@ RUNBOOK_TABLES = (
         id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, batch_id BIGINT NOT NULL, member_key TEXT NOT NULL,
         status TEXT NOT NULL, added_at BIGINT NOT NULL, removed_at BIGINT, add_dispatched_at BIGINT,
         remove_dispatched_at BIGINT,
-        failed_at BIGINT, removed_by TEXT)""",
+        failed_at BIGINT, added_by TEXT NOT NULL, removed_by TEXT)""",
     "CREATE UNIQUE INDEX members_once ON batch_members (batch_id, member_key) WHERE status = 'active'",
     "CREATE INDEX members_by_batch ON batch_members (batch_id, id)",
     """CREATE TABLE phase_executions (

@@ -254,8 +254,14 @@ def unavailable(error: apsw.Error) -> DatabaseUnavailable:
     return failure
 
 
+def keep_plans(connection: apsw.Connection) -> None:
+    """A plan serves whatever values are bound: else a `LIMIT ?` alone has SQLite prepare its statement anew each time."""
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+
+
 def _connect(path: Path, read_only: bool) -> apsw.Connection:
     connection = apsw.Connection(str(path), statementcachesize=512)
+    keep_plans(connection)
     connection.set_busy_timeout(BUSY_MILLISECONDS)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")

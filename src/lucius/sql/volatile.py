@@ -9,7 +9,7 @@ from typing import TypeVar
 import apsw
 
 from lucius.sql.database import DatabaseUnavailable, RunAgain, Script
-from lucius.sql.sqlite import RUNS_MAX, drive, unavailable
+from lucius.sql.sqlite import RUNS_MAX, drive, keep_plans, unavailable
 
 T = TypeVar("T")
 
@@ -23,6 +23,7 @@ class VolatileDatabase:
 
     async def __aenter__(self) -> VolatileDatabase:
         self._connection = apsw.Connection(":memory:", statementcachesize=512)
+        keep_plans(self._connection)
         return self
 
     async def __aexit__(

@@ -67,6 +67,15 @@ async def test_polling_a_poll_check_while_a_result_is_outstanding_sees_the_timeo
     assert await stand.steps() == {"a move": "poll_timeout"}
 
 
+async def test_polling_a_poll_check_that_comes_again_asks_for_no_further_poll(stand: Stand) -> None:
+    await begun(stand, POLLED, members=("a",))
+    await stand.reply("step-1-a1", STILL_POLLING)
+    stand.answer = lambda job: STILL_POLLING
+    await stand.step(300)
+    await stand.handle_again(stand.handled[-1].body)
+    assert (await functions(stand), await stand.value("SELECT poll_count FROM step_executions")) == ([], 1)
+
+
 async def test_polling_a_poll_timeout_uses_no_retry(stand: Stand) -> None:
     step = {**POLLED, "retry": {"max_retries": 3, "interval": "1m"}, "on_failure": "undo"}
     await begun(stand, step, members=("a",), rollbacks={"undo": ["stop"]})

@@ -16,9 +16,9 @@ from tests.crash.processes import CALLBACK_KEYS, Process, free_port
 from tests.runbooks.crash.crash_story import rows
 from tests.runbooks.crash.under_fire import (
     QUICK,
+    Killer,
     WorkerProcess,
     audit,
-    kill_one,
     make_batch,
     members,
     publish,
@@ -75,27 +75,31 @@ async def test_runbooks_lose_and_double_nothing_when_killed_on_postgres(tmp_path
             for role in ("runbooks", "scheduler")
             for number in (1, 2)
         ]
-        start_all(stack, [api, *roles])
+        start_all(stack, [api])
+        start_all(stack, roles)  # Now that the bytecode is there.
         async with PostgresDatabase(postgres_url, pool_max=1) as database, Client([port], rng) as client:
             await publish(client, runbook("by-hand", {"type": "manual", "primary_key": "Upn"}, worker_of))
             await publish(client, runbook("from-source", source, worker_of))
             workers = [WorkerProcess(way, over, tmp_path / way) for way in ("http", "bus")]
             start_all(stack, workers)
+
+            async def look(sql: str) -> Sequence[Sequence[Any]]:
+                return await rows(database, sql)
+
+            killer = Killer(look, rng)
             for portion in range(PORTIONS):
                 more = members("hand", portion * HAND_PORTION, HAND_PORTION)
                 await make_batch(client, "by-hand", more)
                 keys += more
                 csv.grow(SOURCE_PORTION)
                 for _ in range(KILLS_A_PORTION):
-                    await kill_one(roles, rng)
-                await kill_one(workers, rng)
-
-            async def look(sql: str) -> Sequence[Sequence[Any]]:
-                return await rows(database, sql)
+                    await killer.kill_one(roles)
+                await killer.kill_one(workers)
 
             await until_ended(look, len(keys) + len(csv.keys), [api, *roles, *workers])
             await audit(look, keys + csv.keys, [worker.journal for worker in workers])
         assert sum(role.lives for role in roles) == len(roles) + PORTIONS * KILLS_A_PORTION
+        assert killer.kills_at_work > killer.kills // 2
         for process in (api, *roles, *workers):
             assert "Traceback" not in process.log, process.log[-3000:]
 
@@ -112,20 +116,23 @@ async def test_runbooks_lose_and_double_nothing_when_the_embedded_default_is_kil
         async with Client([port], rng) as client:
             await publish(client, runbook("by-hand", {"type": "manual", "primary_key": "Upn"}, worker_of))
             worker = stack.enter_context(WorkerProcess("http", over, tmp_path))
-            for portion in range(UP_PORTIONS):
-                more = members("hand", portion * UP_PORTION, UP_PORTION)
-                await make_batch(client, "by-hand", more)
-                keys += more
-                for _ in range(UP_KILLS_A_PORTION):
-                    await kill_one([server], rng)
-                await asyncio.to_thread(server.wait_ready)
 
             async def look(sql: str) -> Sequence[Sequence[Any]]:
                 with closing(sqlite3.connect(f"file:{data / 'lucius.db'}?mode=ro", uri=True)) as connection:
                     return connection.execute(sql).fetchall()
 
+            killer = Killer(look, rng)
+            for portion in range(UP_PORTIONS):
+                more = members("hand", portion * UP_PORTION, UP_PORTION)
+                await make_batch(client, "by-hand", more)
+                keys += more
+                for _ in range(UP_KILLS_A_PORTION):
+                    await killer.kill_one([server])
+                await asyncio.to_thread(server.wait_ready)
+
             await until_ended(look, len(keys), [server, worker])
             await audit(look, keys, [worker.journal])
         assert server.lives == 1 + UP_PORTIONS * UP_KILLS_A_PORTION
+        assert killer.kills_at_work > killer.kills // 2
         for process in (server, worker):
             assert "Traceback" not in process.log, process.log[-3000:]

@@ -17,19 +17,21 @@ from tests.crash.client import Client
 from tests.crash.processes import Process
 from tests.runbooks.crash.journal_worker import is_flaky
 
+from lucius.sql.runbook_tables import OPEN
+
 PHASES = ("one", "two", "three")
 QUICK = {
-    "LUCIUS_SCHEDULER_INTERVAL": "0.2",
+    "LUCIUS_SCHEDULER_INTERVAL": "0.3",
     "LUCIUS_SCHEDULER_LEASE_SECONDS": "1.5",
-    "LUCIUS_SOURCE_INTERVAL": "0.5",
-    "LUCIUS_RUNBOOK_SWEEP_INTERVAL": "0.2",
+    "LUCIUS_SOURCE_INTERVAL": "1",
+    "LUCIUS_RUNBOOK_SWEEP_INTERVAL": "0.3",
     "LUCIUS_RUNBOOK_LOCK_SECONDS": "2",
     "LUCIUS_WORKER_LOCK_SECONDS": "2",
     "LUCIUS_LOG_LEVEL": "WARNING",
 }
 """What a killed process had in its hands is another's after two seconds."""
-END_SECONDS_MAX = 60.0
-READY_SECONDS_MAX = 30.0
+END_SECONDS_MAX = 120.0
+READY_SECONDS_MAX = 60.0
 
 Look = Callable[[str], Awaitable[Sequence[Sequence[Any]]]]
 
@@ -106,15 +108,26 @@ async def make_batch(client: Client, name: str, keys: Sequence[str]) -> None:
     assert answer.status == 201, answer
 
 
-async def kill_one(processes: Sequence[Process], rng: random.Random) -> None:
-    """Of those that have come up, kill one after a moment, and start it again at once."""
-    await asyncio.sleep(rng.uniform(0.3, 0.8))
-    async with asyncio.timeout(READY_SECONDS_MAX):
-        while not (ready := [one for one in processes if one.is_ready()]):
-            await asyncio.sleep(0.05)
-    victim = rng.choice(ready)
-    victim.kill()
-    victim.start()
+class Killer:
+    """Kills one of those that have come up, after a moment, and starts it again at once."""
+
+    def __init__(self, look: Look, rng: random.Random) -> None:
+        self._look = look
+        self._rng = rng
+        self.kills = 0
+        self.kills_at_work = 0
+        """Those that came while steps were under way."""
+
+    async def kill_one(self, processes: Sequence[Process]) -> None:
+        await asyncio.sleep(self._rng.uniform(0.3, 0.8))
+        async with asyncio.timeout(READY_SECONDS_MAX):
+            while not (ready := [one for one in processes if one.is_ready()]):
+                await asyncio.sleep(0.05)
+        self.kills += 1
+        self.kills_at_work += bool(await self._look(f"SELECT id FROM step_executions WHERE {OPEN} LIMIT 1"))
+        victim = self._rng.choice(ready)
+        victim.kill()
+        victim.start()
 
 
 async def until_ended(look: Look, members_count: int, processes: Sequence[Process]) -> None:

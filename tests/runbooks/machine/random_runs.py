@@ -12,6 +12,7 @@ from random import Random
 from stand import FAILURE, OPERATOR, STILL_POLLING, THROTTLED, WORKER, Job, Stand, csv, runbook, success
 
 from lucius.domain.errors import CallerError
+from lucius.runbooks.scheduler.lease import LeaseLost
 from lucius.sql.runbook_tables import OPEN
 
 TRACKED = (
@@ -92,18 +93,27 @@ class RandomRun:
         }
 
     async def go(self, acts: int) -> None:
+        await self.begin()
+        await self.act(acts)
+        await self.drain()
+        await self.check()
+
+    async def begin(self) -> None:
         await self._publish()
         for _ in range(self.random.randint(1, 2)):
             await self._batch()
+
+    async def act(self, acts: int) -> None:
         names, weights = list(self.acts), list(self.acts.values())
         for _ in range(acts):
             (act,) = self.random.choices(names, weights)
-            # An operator may ask for what is not possible now, and is told so.
-            with suppress(CallerError):
+            # An operator may ask for what is not possible now, and a scheduler may lose its lease; both are told so.
+            with suppress(CallerError, LeaseLost):
                 await act()
             self.stand.check()
             await self._expect_none(ONE_AT_A_TIME)
-        await self.drain()
+
+    async def check(self) -> None:
         for rule in RULES:
             await self._expect_none(rule)
         taken = [job.id for job in self.stand.done]
@@ -185,7 +195,7 @@ class RandomRun:
         )
 
     async def _tick(self) -> None:
-        await self.stand.tick()
+        await self.stand.scheduler.tick()
 
     async def _handle(self) -> None:
         await self.stand.handle_events()

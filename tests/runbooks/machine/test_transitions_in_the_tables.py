@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
+import pytest
 from random_runs import RandomRun, record_transitions, transitions
 from stand import OPERATOR, open_stand, runbook
 
@@ -11,11 +13,14 @@ from lucius.runbooks import states
 from lucius.runbooks.orchestrator.turn import Turn
 from lucius.runbooks.scheduler.batching import RUNBOOK, RunbookRow, create_batch
 from lucius.sql.database import Fetch, Script
+from lucius.sql.postgres import PostgresDatabase
 from lucius.sql.schema import upgrade
 from lucius.sql.volatile import VolatileDatabase
+from lucius.testing.samples import ManualClock
 
 SEEDS = range(30)
 ACTS = 220
+ACTS_AT_ONCE = 100
 
 
 def pairs(*machines: Mapping[str, frozenset[str]]) -> set[tuple[str, str]]:
@@ -71,3 +76,23 @@ async def test_random_runs_make_every_transition_of_the_machines_and_no_other() 
     seen["batches"] |= await run_of_a_batch_that_never_started()
     missing = {table: ALLOWED[table] - seen[table] for table in WHOLE if ALLOWED[table] != seen[table]}
     assert not missing
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_two_at_work_on_one_database_come_to_the_same_kind_of_end(postgres_url: str, seed: int) -> None:
+    """Two processes' worth of orchestrator, scheduler, worker and operator, each with a random run of its own."""
+    clock = ManualClock()
+    async with (
+        PostgresDatabase(postgres_url, pool_max=4) as one,
+        PostgresDatabase(postgres_url, pool_max=4) as other,
+        open_stand(one, clock, holder="one") as first,
+        open_stand(other, clock, holder="other") as second,
+    ):
+        runs = [RandomRun(first, 2 * seed), RandomRun(second, 2 * seed + 1)]
+        await runs[0].begin()
+        await asyncio.gather(*(run.act(ACTS_AT_ONCE) for run in runs))
+        clock.advance(60)  # The other's lease runs out.
+        first.waiting |= second.waiting
+        first.done += second.done
+        await runs[0].drain()
+        await runs[0].check()

@@ -48,7 +48,7 @@ def test_options_go_before_the_default_of_a_file_but_not_before_a_function() -> 
         (b"[]", "mapping"),
         (b"defaults: {}", "/defaults is not known"),
         (b"default:\n  fail: 101%", "line 1: /default: '101%' is no share"),
-        (b"default: {fail: 60%, lost: 60%}", "more than 100%"),
+        (b"default: {lost: -1%}", "'-1%' is no share"),
         (b"default: {duration: soon}", "no duration"),
         (b"default: {poll_rounds: many}", "poll_rounds is a whole number"),
         (b"functions: {Move: {fails: 1%}}", "/functions/Move/fails is not known"),
@@ -85,6 +85,11 @@ def test_chance_keeps_to_its_shares_and_to_its_seed() -> None:
     usual = sorted(one.duration_seconds for one in draws if not one.is_slow)
     assert usual[len(usual) // 2] == pytest.approx(10, rel=0.1)
     assert sorted(one.duration_seconds for one in slow)[len(slow) // 2] == pytest.approx(200, rel=0.3)
+
+
+def test_who_always_fails_does_so_whatever_else_may_happen() -> None:
+    mix = Mix(fail=1.0, throttle=1.0, lost=1.0)
+    assert {draw(1, f"step-{n}", f"step-{n}-a1", mix).ending for n in range(500)} == {"fail"}
 
 
 def test_a_pool_works_on_so_many_at_once_and_the_rest_waits() -> None:

@@ -224,3 +224,12 @@ async def test_a_runbook_with_faults_is_refused() -> None:
     members = made_up_members(read_runbook(MISSING.encode()), 1, START)
     with pytest.raises(RunbookInvalid):
         await rehearse(b"name: late", members, START)
+
+
+async def test_the_source_is_not_read_even_if_its_address_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setenv("LUCIUS_SOURCE_NOWHERE", "sqlite:///nowhere.db")
+    monkeypatch.setattr("lucius.runbooks.scheduler.scheduler.read_source_members", lambda *args: asked.append(args))
+    report = await run(count=3)
+    assert report.batches[0].status == "completed"
+    assert asked == []

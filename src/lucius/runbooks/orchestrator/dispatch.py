@@ -70,6 +70,8 @@ def _send(turn: Turn, batch: Batch, one: Execution, step: Step, values: dict[int
         if one.late_json is not None:
             late, params = _decode(one.late_json), _decode(one.params_json)
             function, filled = finish(one.function_name, params, late, values.get(one.member_id, {}))
+            if "\0" in function:
+                raise UnknownVariable((), "the function's name holds a NUL character, from an output variable")
             one.function_name, one.params_json, one.late_json = function, _encode(filled).decode(), None
     except UnknownVariable as error:
         _refuse(turn, one, str(error))

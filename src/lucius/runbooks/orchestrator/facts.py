@@ -55,6 +55,15 @@ def batches_of(wanted: Sequence[tuple[Kind, int]]) -> Script[set[int]]:
     return found
 
 
+def workers_of(job_ids: Sequence[str]) -> Script[dict[str, str]]:
+    named = {job_id: name for job_id in job_ids if (name := parse_job_id(job_id)) is not None}
+    workers: dict[tuple[str, int], str] = {}
+    for kind in KINDS:
+        ids = sorted({number for found, number in named.values() if found == kind})
+        workers |= {(one.kind, one.id): one.worker_id for one in (yield from executions.by_ids(kind, ids))}
+    return {job_id: workers[name] for job_id, name in named.items() if name in workers}
+
+
 def take_results(turn: Turn, results: Sequence[WorkerResult]) -> Script[list[Outcome]]:
     """Apply results, in order, to batches that are locked. Every one that names a job of ours settles its message."""
     named = [parse_job_id(result.jobId) for result in results]

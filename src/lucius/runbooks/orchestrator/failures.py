@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lucius.runbooks.execution import Execution
 from lucius.runbooks.orchestrator import chains
 from lucius.runbooks.orchestrator.turn import Turn
-from lucius.runbooks.states import BECAUSE_FAILED, BECAUSE_LIMIT
+from lucius.runbooks.states import BECAUSE_FAILED, BECAUSE_LIMIT, DISPATCHED
 from lucius.runbooks.tables import batches, executions
 from lucius.runbooks.tables.batches import Batch, Phase
 from lucius.runbooks.tables.data_tables import last_known
@@ -76,7 +76,11 @@ def _hold(turn: Turn, batch: Batch, phase: Phase, failed: int) -> Script[None]:
     reason = (
         f"{failed} of {phase.member_count or 0} members failed in phase {phase.name}: more than max_failures allows"
     )
-    yield Run(LIMIT_CANCELS, [(phase.id, BECAUSE_LIMIT, reason, turn.now)])
+    # Later phases are held, and one that has begun already is too: who was stopped here must not go on there.
+    begun = [one.id for one in (yield from batches.phases_of(batch.id)) if one.status == DISPATCHED]
+    stopped = [phase_id for phase_id in begun if phase_id >= phase.id]
+    yield Run(LIMIT_CANCELS, [(phase_id, BECAUSE_LIMIT, reason, turn.now) for phase_id in stopped])
+    turn.touch(batch.id).phases.update(stopped)
     if batch.held_at is None:
         yield Run(batches.HOLD_BATCH, [(batch.id, turn.now, reason)])
         batch.held_at, batch.hold_reason = turn.now, reason

@@ -6,7 +6,7 @@ from lucius.runbooks.definition.variables import known_outputs
 from lucius.runbooks.orchestrator import chains
 from lucius.runbooks.orchestrator.turn import Turn
 from lucius.runbooks.states import ACTIVE, BATCH_ENDED, BECAUSE_REMOVED, COMPLETED, DISPATCHED, FAILED
-from lucius.runbooks.tables import batches, executions, making
+from lucius.runbooks.tables import batches, executions, making, trail
 from lucius.runbooks.tables.batches import Batch, Member, Phase
 from lucius.runbooks.tables.data_tables import last_known
 from lucius.sql.database import Fetch, Run, Script
@@ -39,7 +39,8 @@ def add_member(turn: Turn, batch: Batch, member_id: int) -> Script[None]:
 
 def _leave_out(turn: Turn, batch: Batch, member: Member) -> Script[None]:
     """The batch ended before this was heard of. Who is no member of it makes a new one at the source's next reading."""
-    yield Run(LEAVE_OUT, [(member.id, turn.now, turn.actor)])
+    # In the scheduler's name: whom an operator took out would not come again.
+    yield Run(LEAVE_OUT, [(member.id, turn.now, trail.SCHEDULER)])
     turn.note("member-too-late", batch, member.id, member=member.key, reason=f"the batch is {batch.status}")
 
 

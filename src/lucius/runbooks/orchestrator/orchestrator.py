@@ -173,6 +173,10 @@ class Orchestrator:
             self._observer.worker_answered(outcome)
         return outcomes
 
+    async def workers_of(self, job_ids: Sequence[str]) -> dict[str, str]:
+        """The worker that each of these jobs is for; one that no step ever had is left out."""
+        return await self.turns.database.read(lambda: facts.workers_of(job_ids))
+
     async def sweep(self) -> int:
         """Let time pass for whatever is due; how many executions that were."""
         now = self.turns.clock.now()

@@ -64,6 +64,5 @@ async def rehearse(
 
 
 def usual_grain_seconds(behaviour: Behaviour) -> float:
-    """A third of the shortest job there is, so that the timeline is not blurred by more than that a step."""
-    shortest = min(mix.duration_seconds for mix in [behaviour.default, *behaviour.functions.values()])
-    return float(min(max(shortest // 3, 1.0), GRAIN_SECONDS_MAX))
+    """A third of what a job usually takes: the timeline is blurred by no more than that a step."""
+    return float(min(max(behaviour.default.duration_seconds // 3, 1.0), GRAIN_SECONDS_MAX))

@@ -31,7 +31,7 @@ _ADD_PHASE = (
     " ON CONFLICT (batch_id, runbook_version, phase_name) DO NOTHING"
 )
 _ADD_MEMBER = (
-    "INSERT INTO batch_members (batch_id, member_key, status, added_at) VALUES ($1, $2, 'active', $3)"
+    "INSERT INTO batch_members (batch_id, member_key, status, added_at, added_by) VALUES ($1, $2, 'active', $3, $4)"
     " ON CONFLICT (batch_id, member_key) WHERE status = 'active' DO NOTHING"
 )
 _MEMBER_IDS = (
@@ -82,10 +82,12 @@ def create_batch(
 
 def add_phases(turn: Turn, batch: Batch, row: RunbookRow, runbook: Runbook, skips_overdue: bool) -> Script[None]:
     rows = []
+    is_immediate = runbook.source is not None and runbook.source.batch_time_column is None
+    on_time_from = min(turn.now, batch.start) if is_immediate else turn.now
     for phase in runbook.phases:
         due = due_at(batch.start, phase.offset_minutes)
-        # A phase that is due at this very moment is on time.
-        skipped = skips_overdue and due < turn.now and batch.advance == "time"
+        # A phase that is due at this very moment is on time, and so is one of the five minutes that have begun.
+        skipped = skips_overdue and due < on_time_from and batch.advance == "time"
         ended = (SKIPPED, turn.now, "overdue when it was found, and overdue_behavior is ignore")
         rows.append(
             (
@@ -102,7 +104,7 @@ def add_phases(turn: Turn, batch: Batch, row: RunbookRow, runbook: Runbook, skip
 
 def add_members(turn: Turn, batch: Batch, keys: Sequence[str], told: bool) -> Script[list[tuple[int, str]]]:
     """New members of a batch that is locked; `told`: the orchestrator hears of each, because the batch has begun."""
-    yield Run(_ADD_MEMBER, [(batch.id, key, turn.now) for key in keys], at_once=True)
+    yield Run(_ADD_MEMBER, [(batch.id, key, turn.now, turn.actor) for key in keys], at_once=True)
     added = [(row[0], row[1]) for row in (yield Fetch(_MEMBER_IDS, (batch.id, list(keys))))]
     if told and added:
         yield Run(_ADD_TOLD, [(member_id, turn.now) for member_id, _ in added])

@@ -19,6 +19,8 @@ from lucius.runbooks.sources.rows import Members
 class Membership(Struct, frozen=True):
     member_id: int
     batch_id: int
+    by_hand: bool = False
+    """Put in by an operator, and therefore not the source's to take out."""
 
 
 class Standing(Struct, frozen=True, kw_only=True):
@@ -29,9 +31,9 @@ class Standing(Struct, frozen=True, kw_only=True):
     members: Mapping[str, Membership]
     """Active members of open batches; each member is in one at most."""
     finished: Set[tuple[str, Instant]]
-    """Members of ended batches, with the batch's start."""
+    """Members of ended batches, and those whom an operator took out of one, with the batch's start."""
     ever: Set[str]
-    """Members of any batch, ended or not."""
+    """The same of all batches, whatever their start, and members of open ones."""
     known: Mapping[str, tuple[str, Instant | None, bool]]
     """The data table: digest, batch time, and whether the member was in the source when it was last read."""
 
@@ -66,7 +68,9 @@ def compare(found: Members, standing: Standing, now: Instant, is_immediate: bool
     for key, member in found.members.items():
         wanted = slot if member.batch_time is None else member.batch_time
         current = standing.members.get(key)
-        if current is not None and (is_immediate or standing.open_batches[current.batch_id] == wanted):
+        if current is not None and (
+            is_immediate or current.by_hand or standing.open_batches[current.batch_id] == wanted
+        ):
             continue
         if current is not None:
             result.removals.setdefault(current.batch_id, []).append((current.member_id, key))
@@ -79,7 +83,7 @@ def compare(found: Members, standing: Standing, now: Instant, is_immediate: bool
         else:
             result.batches.setdefault(wanted, []).append(key)
     for key, gone in standing.members.items():
-        if is_gone(key, found):
+        if is_gone(key, found) and not gone.by_hand:
             result.removals.setdefault(gone.batch_id, []).append((gone.member_id, key))
     return result
 

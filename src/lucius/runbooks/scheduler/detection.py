@@ -14,6 +14,7 @@ from lucius.runbooks.scheduler.batching import RunbookRow, add_members, create_b
 from lucius.runbooks.scheduler.comparison import Comparison, Membership, Standing, chunks
 from lucius.runbooks.sources.rows import Members
 from lucius.runbooks.states import BATCH_ENDED, DETECTED, FAILED
+from lucius.runbooks.tables import trail
 from lucius.runbooks.tables.data_tables import FROM_SOURCE, DataRow, open_table
 from lucius.sql.database import Fetch, Script
 
@@ -24,12 +25,13 @@ _OPEN_BATCHES = (
     "SELECT id, batch_start_time FROM batches WHERE runbook_name = $1 AND completed_at IS NULL AND origin = 'source'"
 )
 _OPEN_MEMBERS = (
-    "SELECT m.member_key, m.id, m.batch_id FROM batches b JOIN batch_members m ON m.batch_id = b.id"
+    "SELECT m.member_key, m.id, m.batch_id, m.added_by FROM batches b JOIN batch_members m ON m.batch_id = b.id"
     " WHERE b.runbook_name = $1 AND b.completed_at IS NULL AND b.origin = 'source' AND m.status = 'active'"
 )
-_ENDED_MEMBERS = (
+_NOT_AGAIN = (
     "SELECT m.member_key, b.batch_start_time FROM batches b JOIN batch_members m ON m.batch_id = b.id"
-    " WHERE b.runbook_name = $1 AND b.completed_at IS NOT NULL AND b.origin = 'source' AND m.status = 'active'"
+    " WHERE b.runbook_name = $1 AND b.origin = 'source' AND (b.completed_at IS NOT NULL AND m.status = 'active'"
+    " OR m.status = 'removed' AND m.removed_by <> 'scheduler')"
 )
 _AT_STARTS = " AND b.batch_start_time = ANY($2::bigint[])"
 
@@ -37,14 +39,15 @@ _AT_STARTS = " AND b.batch_start_time = ANY($2::bigint[])"
 def standing(row: RunbookRow, source: DataSource, found: Members) -> Script[Standing]:
     """What the tables say, as one consistent state."""
     open_batches = {line[0]: line[1] for line in (yield Fetch(_OPEN_BATCHES, [row.name]))}
-    members = {line[0]: Membership(line[1], line[2]) for line in (yield Fetch(_OPEN_MEMBERS, [row.name]))}
+    lines = yield Fetch(_OPEN_MEMBERS, [row.name])
+    members = {line[0]: Membership(line[1], line[2], line[3] != trail.SCHEDULER) for line in lines}
     finished: set[tuple[str, Instant]] = set()
     ever: set[str] = set()
     if source.batch_time_column is None:
-        ever = {line[0] for line in (yield Fetch(_ENDED_MEMBERS, [row.name]))} | set(members)
+        ever = {line[0] for line in (yield Fetch(_NOT_AGAIN, [row.name]))} | set(members)
     else:
         starts = sorted({member.batch_time for member in found.members.values() if member.batch_time is not None})
-        lines = yield Fetch(_ENDED_MEMBERS + _AT_STARTS, (row.name, starts))
+        lines = yield Fetch(_NOT_AGAIN + _AT_STARTS, (row.name, starts))
         finished = {(line[0], line[1]) for line in lines}
     table = yield from open_table(row.id, row.data_table, found.columns)
     known = yield from table.known()

@@ -9,7 +9,7 @@ from lucius.domain.time import Instant
 from lucius.runbooks import messages
 from lucius.runbooks.definition.variables import known_outputs
 from lucius.runbooks.orchestrator.turn import Turn
-from lucius.runbooks.states import BECAUSE_FAILED, PENDING
+from lucius.runbooks.states import ACTIVE, BECAUSE_FAILED, PENDING
 from lucius.runbooks.tables import batches, executions, making
 from lucius.runbooks.tables.batches import Batch, Phase
 from lucius.runbooks.tables.data_tables import last_known
@@ -99,5 +99,7 @@ def _load(turn: Turn, phase_id: int, batch_id: int) -> Script[tuple[Batch, Phase
     phases: Sequence[Phase] = yield from batches.phases_by_ids([phase_id])
     batch = turn.batches.get(batch_id)
     if batch is None or not phases or phases[0].status != PENDING:
+        return None
+    if batch.status != ACTIVE or batch.held_at is not None:  # It was so when the phase was found to be due.
         return None
     return batch, phases[0]

@@ -73,7 +73,10 @@ class Scheduler:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         await self._turns.until_idle()
-        await self._turns.database.write(lambda: lease.give_up(self._holder))
+        try:
+            await self._turns.database.write(lambda: lease.give_up(self._holder))
+        except DatabaseUnavailable as gone:
+            self._observer.failed("scheduler's stop", gone)  # The lease ends by itself.
 
     async def _run(self, name: str, look: Callable[[], Awaitable[bool]]) -> None:
         while True:

@@ -29,10 +29,15 @@ class Definitions:
             rows = yield Fetch(_YAML, key)
             if not rows:
                 raise RunbookMissing(f"runbook {name} has no version {version}")
-            found = self._kept[key] = read_runbook(rows[0][0].encode())
-            if len(self._kept) > KEPT_MAX:
-                self._kept.popitem(last=False)
+            found = read_runbook(rows[0][0].encode())
+            self.keep(version, found)
         return found
+
+    def keep(self, version: int, runbook: Runbook) -> None:
+        """One that was just read and published, so that no transaction has to wait for its parser again."""
+        self._kept[runbook.name, version] = runbook
+        if len(self._kept) > KEPT_MAX:
+            self._kept.popitem(last=False)
 
 
 def step_of(runbook: Runbook, execution: Execution) -> Step:

@@ -24,7 +24,8 @@ _SHARED = (
 )  # fmt: skip
 _CHANGING = (
     "function_name", "params_json", "status", "job_id", "result_json", "error_message", "dispatched_at",
-    "completed_at", "poll_started_at", "last_polled_at", "poll_count", "late_json", "cancel_cause", "dispatch_count",
+    "completed_at", "poll_started_at", "last_polled_at", "poll_count", "late_json", "fault", "cancel_cause",
+    "dispatch_count",
     "retries_used", "ready", "in_flight", "retry_at", "timeout_at", "wake_at", "poll_asked",
 )  # fmt: skip
 

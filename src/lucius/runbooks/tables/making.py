@@ -30,6 +30,18 @@ def specials(batch: Batch) -> Mapping[str, Any]:
     return {"_batch_id": batch.id, "_batch_start_time": utc(batch.start)}
 
 
+def resolved(
+    step: Step, data: Mapping[str, Any] | None, special: Mapping[str, Any], outputs: frozenset[str]
+) -> tuple[str, str, str | None, str | None]:
+    """Function, parameters, what waits for output variables, and why it cannot be sent at all."""
+    try:
+        found = resolve(step, data or {}, special, outputs)
+    except UnknownVariable as error:
+        return step.function, "{}", None, str(error)
+    late = _encode(found.late).decode() if found.late else None
+    return found.function, _encode(found.params).decode(), late, None
+
+
 def shared_values(
     batch_id: int,
     step: Step,
@@ -43,13 +55,7 @@ def shared_values(
 
     `data` is None where nothing is known of the member; a step that needs none of it can still be sent.
     """
-    function, params, late, fault = step.function, "{}", None, None
-    try:
-        resolved = resolve(step, data or {}, special, outputs)
-        function, params = resolved.function, _encode(resolved.params).decode()
-        late = _encode(resolved.late).decode() if resolved.late else None
-    except UnknownVariable as error:
-        fault = str(error)
+    function, params, late, fault = resolved(step, data, special, outputs)
     ended = (cancelled.reason, cancelled.at, cancelled.cause) if cancelled else (None, None, None)
     poll = (step.poll.interval_seconds, step.poll.timeout_seconds) if step.poll else (None, None)
     return (
