@@ -45,7 +45,7 @@ def call(command: click.Command, *arguments: str) -> Result:
 
 
 def read(command: click.Command, *arguments: str) -> Any:
-    ended = call(command, *arguments, "--json")
+    ended = call(command, *arguments, "--output", "json")
     assert ended.exit_code == 0, ended.output
     return json.loads(ended.stdout)
 

@@ -105,7 +105,7 @@ class Stand:
         self.turns = Turns(database, Outbox(database, bus), clock)
         self.orchestrator = Orchestrator(self.turns, bus, self.observer, OrchestratorSettings())
         self.scheduler = Scheduler(self.turns, self.observer, settings, holder, self.environ)
-        self.publishing = Publishing(self.turns, bus)
+        self.publishing = Publishing(self.turns, bus, SourceLimits(), self.environ)
         self.operations = Operations(self.turns, SourceLimits())
         self.answer: Answer = lambda job: SUCCESS
         self.waiting: dict[str, Job] = {}

@@ -24,7 +24,7 @@ def output_option(command: F) -> F:
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
-        help="Text for people, or the server's JSON.",
+        help="Text for people, or JSON.",
     )(command)
 
 

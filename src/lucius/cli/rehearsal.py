@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from lucius.cli.failures import EXIT_OK, EXIT_REFUSED, CommandFailed, Unusable, printable
-from lucius.cli.output import show_json, show_lines, show_sentences, show_table
+from lucius.cli.output import output_option, show_json, show_lines, show_sentences, show_table
 from lucius.cli.server import server_packages
 from lucius.cli.tables import aligned
 from lucius.cli.wording import counted, moment, text_of
@@ -59,7 +59,7 @@ def instant_of(context: click.Context, parameter: click.Parameter, value: str | 
 
 def shared_options(command: F) -> F:
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="One JSON object for programs."),
+        output_option,
         click.option("--now", callback=instant_of, metavar="T", help="Look from this moment. [plan: now; rehearse: an "
                      "hour before the first phase]"),
         click.option("--start", callback=instant_of, metavar="T", help="One batch, that starts then, such as "
@@ -77,7 +77,7 @@ def shared_options(command: F) -> F:
               help="Show the first N members with every step.")  # fmt: skip
 @click.option("--member", "keys", multiple=True, metavar="KEY", help="Show this member instead; may be given again.")
 def plan(
-    file: Path, csv: Path, start: int | None, now: int | None, as_json: bool, limit: int, keys: tuple[str, ...]
+    file: Path, csv: Path, start: int | None, now: int | None, output: str, limit: int, keys: tuple[str, ...]
 ) -> None:
     """Show when what will happen to whom. Needs no server.
 
@@ -92,7 +92,7 @@ def plan(
         content = read_file(file, RUNBOOK_BYTES_MAX)
         members = members_of(content, csv, start)
         made = make_plan(content, members, start, now if now is not None else now_millis(), keys, limit)
-    if as_json:
+    if output == "json":
         show_json(to_json(made))
     else:
         show_plan(made)
@@ -123,7 +123,7 @@ def rehearse(
     count: int | None,
     start: int | None,
     now: int | None,
-    as_json: bool,
+    output: str,
     seed: int,
     behaviour: Path | None,
     csv_out: Path | None,
@@ -158,7 +158,7 @@ def rehearse(
         report = asyncio.run(rehearsal.rehearse(content, members, start, chosen, seed, now=now))
     if csv_out is not None:
         write_misses(csv_out, report)
-    if as_json:
+    if output == "json":
         show_json(to_json(report))
     else:
         show_report(report, time.monotonic() - began, csv_out)
@@ -253,9 +253,8 @@ def show_plan(plan: Plan) -> None:
         show_lines(["", tables.batch_title(batch), ""])
         show_table(tables.phase_table(batch))
     if len(plan.batches) > BATCHES_SHOWN_MAX:
-        show_lines(
-            ["", f"… and {counted(len(plan.batches) - BATCHES_SHOWN_MAX, 'more batch', 'more batches')}: see --json."]
-        )
+        more = counted(len(plan.batches) - BATCHES_SHOWN_MAX, "more batch", "more batches")
+        show_lines(["", f"… and {more}: see --output json."])
     if too_short := tables.window_sentences(plan.batches):
         show_sentences(["", *too_short[:BATCHES_SHOWN_MAX]])
     show_lines(["", "Steps" + (" (at worst: of the first batch)" if len(plan.batches) > 1 else ""), ""])
@@ -278,9 +277,8 @@ def show_report(report: Report, took_seconds: float, csv_out: Path | None) -> No
         show_lines([""])
         show_table(tables.timeline_table(batch))
     if len(report.batches) > BATCHES_SHOWN_MAX:
-        show_lines(
-            ["", f"… and {counted(len(report.batches) - BATCHES_SHOWN_MAX, 'more batch', 'more batches')}: see --json."]
-        )
+        left_out = counted(len(report.batches) - BATCHES_SHOWN_MAX, "more batch", "more batches")
+        show_lines(["", f"… and {left_out}: see --output json."])
     show_lines([""])
     show_table(tables.worker_table(report))
     show_lines([""])

@@ -128,7 +128,7 @@ class Execution(Struct):
     # --- From the worker ---------------------------------------------------------------------------------------------
 
     def take_success(self, now: Instant, result: Any) -> None:
-        self.in_flight = False
+        self.in_flight, self.retry_at = False, None
         if isinstance(result, dict) and _member(result, "complete") is False:
             self._still_polling(now)
             return

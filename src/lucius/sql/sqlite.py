@@ -255,7 +255,7 @@ def unavailable(error: apsw.Error) -> DatabaseUnavailable:
 
 
 def keep_plans(connection: apsw.Connection) -> None:
-    """A plan serves whatever values are bound: else a `LIMIT ?` alone has SQLite prepare its statement anew each time."""
+    """A plan serves whatever is bound: else a `LIMIT ?` alone has SQLite prepare its statement anew each time."""
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
 

@@ -170,6 +170,20 @@ async def test_catch_up_and_phase_due_may_race_for_the_same_steps(stand: Stand) 
     assert sorted(job.id for job in stand.done) == ["step-1-a1", "step-2-a1"]
 
 
+async def test_catch_up_goes_before_a_later_phase_whichever_message_comes_first(stand: Stand) -> None:
+    await stand.publish(runbook({"one": ["first"], "two": ["second"]}, offsets={"one": "T-1h"}))
+    await stand.batch("moves", ["a"], starts_in=3_600)
+    await stand.step()
+    await stand.operations.add_members(1, csv(["c"]), OPERATOR)
+    (added,) = await stand.intercept()
+    stand.clock.advance(3_600)
+    await stand.tick()
+    await stand.settle()
+    await stand.send(added)
+    await stand.settle()
+    assert [job.function for job in stand.done if job.member == "c"] == ["first", "second"]
+
+
 async def test_catch_up_an_ended_batch_takes_no_joiners(stand: Stand) -> None:
     await begun(stand, "move")
     stand.answer = lambda job: SUCCESS

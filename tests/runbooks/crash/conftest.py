@@ -1,14 +1,18 @@
-"""As many empty PostgreSQL databases as a test asks for."""
+"""As many empty PostgreSQL databases as a test asks for; and `stand` for tests of this folder."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import count
+from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 
 @pytest.fixture

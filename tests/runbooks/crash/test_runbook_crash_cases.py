@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from stand import Stand, open_stand, runbook
 from tests.runbooks.crash.mortal_runbooks import Doom, Killed, MortalDatabase
-from tests.runbooks.stand import Stand, open_stand, runbook
 
 from lucius.runbooks.messages import utc
-from lucius.runbooks.scheduler.scheduler import SchedulerSettings
+from lucius.runbooks.scheduler.scheduler import Scheduler, SchedulerSettings
 from lucius.sql.schema import upgrade
+from lucius.sql.sqlite import SqliteDatabase
 from lucius.sql.volatile import VolatileDatabase
 from lucius.testing.samples import ManualClock
 
@@ -99,3 +101,16 @@ async def test_a_phase_whose_maker_died_does_not_stop_the_next_version() -> None
         assert bool(found) is (await stand.value("SELECT COUNT(*) FROM phase_executions") == 2)
 
     assert await die_at_each_commit({}, before, round_, after) >= 6
+
+
+async def test_a_killed_scheduler_keeps_nobody_waiting_where_the_database_has_one_owner(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with SqliteDatabase(tmp_path / "lucius.db") as database:
+        await upgrade(database)
+        async with open_stand(database, clock) as stand:
+            await stand.tick()
+            next_one = Scheduler(stand.turns, stand.observer, SETTINGS, "the next", {})
+            assert not await next_one.tick(), "the lease of one that may live is respected"
+            async with asyncio.timeout(30), next_one:
+                while await stand.value("SELECT holder FROM runbook_leases") != "the next":
+                    await asyncio.sleep(0.01)

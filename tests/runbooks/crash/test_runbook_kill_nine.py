@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.crash.client import Client
 from tests.crash.processes import CALLBACK_KEYS, Process, free_port
 from tests.runbooks.crash.crash_story import rows
@@ -60,6 +61,7 @@ class Csv:
         draft.replace(self.path)
 
 
+@pytest.mark.timeout(420)
 async def test_runbooks_lose_and_double_nothing_when_killed_on_postgres(tmp_path: Path, postgres_url: str) -> None:
     rng, port = random.Random(SEED), free_port()
     csv = Csv(tmp_path / "members.csv")
@@ -104,6 +106,7 @@ async def test_runbooks_lose_and_double_nothing_when_killed_on_postgres(tmp_path
             assert "Traceback" not in process.log, process.log[-3000:]
 
 
+@pytest.mark.timeout(420)
 async def test_runbooks_lose_and_double_nothing_when_the_embedded_default_is_killed(tmp_path: Path) -> None:
     rng, port = random.Random(SEED), free_port()
     data = tmp_path / "data"

@@ -6,6 +6,7 @@ import pytest
 from definition_samples import BY_HAND, COLUMNS, FROM_A_FILE, MIGRATION, STEP, broken, faults_of, marked_lines
 
 from lucius.runbooks.definition.query import query_fault
+from lucius.runbooks.definition.reading import RunbookInvalid, read_runbook
 from lucius.runbooks.definition.schema import shape_faults
 from lucius.yaml_text import read_yaml
 
@@ -272,3 +273,20 @@ def test_every_bad_key_is_named() -> None:
 )
 def test_query_that_is_more_or_other_than_one_that_reads_is_refused(query: str) -> None:
     assert query_fault(query)
+
+
+def test_a_rollback_that_init_names_may_not_ask_for_a_member() -> None:
+    text = b"""name: x
+data_source: {type: manual, primary_key: Upn}
+init:
+  - {name: a, worker_id: w, function: F, on_failure: undo, output_params: {Id: id}}
+phases:
+  - {name: p, offset: T-0, steps: [{name: s, worker_id: w, function: G}]}
+rollbacks:
+  undo:
+    - {name: u, worker_id: w, function: U, params: {A: "{{Id}}", B: "{{Upn}}"}}
+"""
+    with pytest.raises(RunbookInvalid) as refused:
+        read_runbook(text)
+    assert [(fault.line, "init has no member" in fault.message) for fault in refused.value.faults] == [(9, True)]
+    read_runbook(text.replace(b', B: "{{Upn}}"', b""))

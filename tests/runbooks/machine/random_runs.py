@@ -42,6 +42,8 @@ RULES = (
     " WHERE m.status = 'removed' AND s.status IN ('pending', 'dispatched', 'polling')",
 )
 """What must never be found when a run has come to its end."""
+POLLED = "poll-"
+"""How the functions of steps that poll begin."""
 DRAIN_ROUNDS_MAX = 60
 DRAIN_SECONDS = 1_800
 
@@ -131,7 +133,8 @@ class RandomRun:
             await stand.step(DRAIN_SECONDS)
             await stand.orchestrator.resume()
             for row in await stand.rows("SELECT id FROM batches WHERE held_at IS NOT NULL"):
-                await stand.operations.resume(row[0], OPERATOR)
+                with suppress(CallerError):
+                    await stand.operations.resume(row[0], OPERATOR)
             for row in await stand.rows("SELECT id FROM batches WHERE advance = 'manual' AND status = 'active'"):
                 with suppress(CallerError):
                     await stand.operations.advance(row[0], OPERATOR)
@@ -167,7 +170,7 @@ class RandomRun:
         await self.stand.publish(self._runbook(), overdue, self.random.random() < 0.5)
 
     def _runbook(self) -> str:
-        polled = {"poll": {"interval": "5m", "timeout": "30m"}}
+        polled = {"poll": {"interval": "5m", "timeout": "1h"}}
         undone = {"on_failure": "undo"}
         flaky = {"retry": {"max_retries": 1, "interval": "1m"}}
         more = [polled, undone, flaky, {}, {"timeout": "10m"}]
@@ -176,7 +179,7 @@ class RandomRun:
             made: dict[str, object] = {"name": name, "worker_id": WORKER}
             for part in self.random.sample(more, 2):
                 made |= part
-            return made
+            return made | {"function": f"{POLLED}{name}" if "poll" in made else name}
 
         init = [{**step("check"), "params": {}}] if self.random.random() < 0.6 else []
         parts: dict[str, object] = {"init": init} if init else {}
@@ -216,9 +219,10 @@ class RandomRun:
 
     def _answer_to(self, job: Job) -> dict[str, object]:
         answers = [success(out=1), FAILURE, STILL_POLLING, THROTTLED]
-        weights = [6, 2, 3, 0.5] if job.id.endswith("-a1") else [4, 4, 4, 0.5]
-        if job.function == "check":
-            weights = [8, 1, 2, 0.5]
+        if job.function.startswith(POLLED):
+            weights = [2, 1, 8, 0.5] if job.id.endswith("-a1") else [4, 4, 4, 0.5]
+        else:
+            weights = [12 if job.function == "check" else 6, 2, 0.3, 0.5]
         return self.random.choices(answers, weights)[0]
 
     async def _pass_time(self) -> None:

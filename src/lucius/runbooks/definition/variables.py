@@ -54,6 +54,25 @@ def template_faults(document: dict[str, Any], columns: Sequence[str] | None) -> 
             faults += _list_faults(steps, {}, ())
         elif steps.kind != "step":
             faults += _list_faults(steps, {**of_phases}, columns)
+    return faults + _init_rollback_faults(lists)
+
+
+def _init_rollback_faults(lists: list[StepList]) -> Found:
+    """A rollback that init names has no member: what it asks for must be there without one."""
+    names = {text(step, "on_failure") for steps in lists if steps.kind == "init" for _, step in steps.steps}
+    named = {f"/rollbacks/{pointer_token(name)}" for name in names if name}
+    of_init = dict.fromkeys(
+        name for steps in lists if steps.kind == "init" for _, step in steps.steps for name in _variables(step)
+    )
+    faults: Found = []
+    for steps in lists:
+        if steps.kind == "rollback" and steps.pointer in named:
+            found = _list_faults(steps, {**of_init}, ())
+            faults += [
+                Finding(one.pointer, one.message.replace(_OF_A_MEMBER, _OF_INIT_ROLLBACK), one.unknown, one.known)
+                for one in found
+                if one.unknown is not None
+            ]
     return faults
 
 
@@ -98,6 +117,7 @@ def _unknown(template: str, earlier: Mapping[str, None], columns: Collection[str
 
 
 _OF_A_MEMBER = "it is no special, no output variable of an earlier step, and no column"
+_OF_INIT_ROLLBACK = "an init step names this rollback, and init has no member; give init a rollback of its own"
 _REASONS: dict[Kind, str] = {
     "init": "init runs once for a batch and has specials and outputs of earlier init steps only",
     "step": _OF_A_MEMBER,

@@ -81,6 +81,8 @@ def begin(
     rows = []
     for index, step in enumerate(steps):
         outputs = known_outputs(runbook, kind, of[3], index)
+        if of[0] is None:  # For a step of init: it has what init gave.
+            outputs |= known_outputs(runbook, "init", "init", len(runbook.init))
         rows.append((kind, *parent, *of, *making.shared_values(batch.id, step, index, data, special, outputs)))
     if rows:
         yield Run(executions.INSERT[FOLLOWUPS], rows)

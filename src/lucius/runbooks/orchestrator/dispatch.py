@@ -33,6 +33,7 @@ _INIT_RESULTS = "e.batch_id = $1 AND e.status = 'succeeded' ORDER BY e.runbook_v
 _CHAIN_RESULTS = (
     "e.batch_member_id = ANY($1::bigint[]) AND e.status = 'succeeded' AND e.result_json IS NOT NULL ORDER BY e.id"
 )
+_INIT_CHAIN_RESULTS = "e.batch_id = $1 AND e.batch_member_id IS NULL AND e.status = 'succeeded' ORDER BY e.id"
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.decode
@@ -87,6 +88,7 @@ def _send(turn: Turn, batch: Batch, one: Execution, step: Step, values: dict[int
 
 
 def _refuse(turn: Turn, one: Execution, reason: str) -> None:
+    turn.changes.pass_through(one)
     one.refuse(turn.now, reason)
     touch(turn, one)
     note_ending(turn, one)
@@ -119,6 +121,7 @@ def _output_values(turn: Turn, batch: Batch, wanting: Sequence[Execution]) -> Sc
         found += yield from executions.select("followup_executions", _CHAIN_RESULTS, members)
     if any(one.member_id is None for one in wanting):
         found += yield from executions.select("init_executions", _INIT_RESULTS, batch.id)
+        found += yield from executions.select("followup_executions", _INIT_CHAIN_RESULTS, batch.id)
     runbooks: dict[int, Runbook] = {}
     for one in found:
         if one.version not in runbooks:

@@ -86,7 +86,9 @@ def take_results(turn: Turn, results: Sequence[WorkerResult]) -> Script[list[Out
 def _take_result(turn: Turn, execution: Execution, result: WorkerResult) -> Script[Outcome]:
     if execution.job_id != result.jobId:
         return Outcome.STALE
-    if not execution.in_flight:
+    # Its time was over and it waits to be tried again; that it was done after all spares the second try.
+    is_late_success = result.is_success and execution.is_open and execution.retry_at is not None
+    if not execution.in_flight and not is_late_success:
         return Outcome.DUPLICATE
     touch(turn, execution)
     if not execution.is_open:

@@ -61,7 +61,9 @@ OPEN_ROLLBACK = (
 COUNTED_AGAINST = (
     "SELECT COUNT(*) FROM step_executions WHERE phase_execution_id = $1 AND"
     " status IN ('failed', 'poll_timeout', 'rolled_back', 'cancelled')"
-    " AND (status <> 'cancelled' OR cancel_cause <> 'removed')"
+    " AND (status <> 'cancelled' OR cancel_cause <> 'removed' AND batch_member_id NOT IN (SELECT m.id"
+    " FROM batch_members m JOIN phase_executions p ON p.batch_id = m.batch_id"
+    " WHERE p.id = $1 AND m.status = 'removed'))"
 )
 
 

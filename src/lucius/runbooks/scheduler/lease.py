@@ -9,6 +9,7 @@ _CREATE = "INSERT INTO runbook_leases (name, holder, until_at) VALUES ($1, $2, $
 _TAKE = "UPDATE runbook_leases SET holder = $2, until_at = $3 WHERE name = $1 AND (holder = $2 OR until_at <= $4)"
 _HOLDER = "SELECT holder, until_at FROM runbook_leases WHERE name = $1 FOR UPDATE"
 _GIVE_UP = "UPDATE runbook_leases SET until_at = 0 WHERE name = $1 AND holder = $2"
+_CLEAR = "UPDATE runbook_leases SET until_at = 0 WHERE name = $1"
 
 NAME = "scheduler"
 
@@ -33,3 +34,8 @@ def keep(holder: str, now: Instant, seconds: float) -> Script[None]:
 
 def give_up(holder: str) -> Script[None]:
     yield Run(_GIVE_UP, [(NAME, holder)])
+
+
+def clear() -> Script[None]:
+    """Whoever led leads no more; only for the one owner of a database."""
+    yield Run(_CLEAR, [(NAME,)])

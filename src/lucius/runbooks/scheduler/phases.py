@@ -8,6 +8,7 @@ from typing import Any
 from lucius.domain.time import Instant
 from lucius.runbooks import messages
 from lucius.runbooks.definition.variables import known_outputs
+from lucius.runbooks.orchestrator.members import add_member
 from lucius.runbooks.orchestrator.turn import Turn
 from lucius.runbooks.states import ACTIVE, BECAUSE_FAILED, PENDING
 from lucius.runbooks.tables import batches, executions, making
@@ -30,6 +31,11 @@ _MEMBERS = (
     " ORDER BY id LIMIT $3"
 )
 _MEMBER_IDS = "SELECT id FROM batch_members WHERE batch_id = $1 AND status = 'active' ORDER BY id"
+_BEHIND = (
+    "SELECT m.id FROM batch_members m WHERE m.batch_id = $1 AND m.status = 'active' AND m.add_dispatched_at IS NOT NULL"
+    " AND NOT EXISTS (SELECT 1 FROM step_executions s WHERE s.batch_member_id = m.id AND s.phase_execution_id < $2)"
+)
+"""Who has joined, but of whom the orchestrator may not have heard yet: this phase must not run before their earlier."""
 _DISPATCH = (
     "UPDATE phase_executions SET status = 'dispatched', dispatched_at = $2, member_count = $3"
     " WHERE id = $1 AND status = 'pending'"
@@ -73,6 +79,8 @@ def dispatch_phase(turn: Turn, batch: Batch, phase: Phase, last_id: int) -> Scri
     """Every member has its steps, those too who came meanwhile: the phase begins."""
     while (made := (yield from make_steps(turn, batch, phase, last_id))) is not None:
         last_id = made
+    for row in (yield Fetch(_BEHIND, (batch.id, phase.id))):
+        yield from add_member(turn, batch, row[0])
     ids = [row[0] for row in (yield Fetch(_MEMBER_IDS, [batch.id]))]
     yield Run(_DISPATCH, [(phase.id, turn.now, len(ids))])
     turn.messages += messages.phase_due(

@@ -59,6 +59,9 @@ class Scheduler:
         self._loops: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Scheduler:
+        if not self._turns.database.is_shared:
+            # This process alone has the database: a lease in it is that of a process which was killed.
+            await self._turns.database.write(lease.clear)
         # A source may take its time; what is due must not wait for it.
         self._loops = [
             asyncio.create_task(self._run("scheduler", self.look_at_clock), name="scheduler"),

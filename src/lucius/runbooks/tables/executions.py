@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lucius.runbooks.execution import Execution, Kind
+from lucius.runbooks.states import DISPATCHED, PENDING
 from lucius.sql.database import Fetch, Row, Run, Script
 
 TABLES: dict[Kind, str] = {
@@ -51,6 +52,9 @@ UPDATE = {
 }
 
 
+PASS = {table: f"UPDATE {table} SET status = 'dispatched' WHERE id = $1 AND status = 'pending'" for table in ALL_TABLES}
+
+
 def _insert(table: str, own: Sequence[str], unique: Sequence[str]) -> str:
     names = [*own, "batch_id", *_SHARED]
     values = ", ".join(f"${place}" for place in range(1, len(names) + 1))
@@ -93,6 +97,7 @@ class Changes:
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, int], tuple[str, Execution]] = {}
+        self._passed: dict[str, list[tuple[int]]] = {}
 
     def hold(self, executions: Iterable[Execution]) -> list[Execution]:
         """Work on these. One that is held already is handed back as it is now, not as it was read."""
@@ -103,7 +108,18 @@ class Changes:
             held.append(current)
         return held
 
+    def pass_through(self, execution: Execution) -> None:
+        """It goes from `pending` to `dispatched` and on within this transaction: both are written, one by one."""
+        table = TABLES[execution.kind]
+        status, held = self._held[table, execution.id]
+        if status == PENDING:
+            self._held[table, execution.id] = (DISPATCHED, held)
+            self._passed.setdefault(table, []).append((execution.id,))
+
     def write(self) -> Script[None]:
+        for table, ids in self._passed.items():
+            yield Run(PASS[table], ids)
+        self._passed.clear()
         rows: dict[str, list[tuple[Any, ...]]] = {}
         for (table, _), (status, execution) in sorted(self._held.items(), key=lambda item: item[0]):
             values = (getattr(execution, name) for name in _CHANGING)
