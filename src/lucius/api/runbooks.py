@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 from starlette.responses import Response
@@ -22,10 +22,9 @@ from lucius.api.runbook_requests import (
     runbook_name,
 )
 from lucius.domain.errors import CallerError
-from lucius.runbooks.definition.durations import show_offset
 from lucius.runbooks.definition.names import VERSION_MAX
-from lucius.runbooks.definition.reading import RunbookInvalid, read_runbook
 from lucius.runbooks.definition.schema import schema_bytes
+from lucius.runbooks.definition.validation import validated
 from lucius.yaml_text import BYTES_MAX
 
 PREVIEW_ROWS = 20
@@ -54,20 +53,7 @@ class _Validate(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def validate(call: Call) -> Response:
     wanted = await read_typed(call.request, body_bytes_max(BYTES_MAX), _Validate)
-    return answer(await asyncio.to_thread(_validated, wanted.yaml.encode()))
-
-
-def _validated(content: bytes) -> dict[str, Any]:
-    try:
-        runbook = read_runbook(content)
-    except RunbookInvalid as error:
-        faults = [{"line": one.line, "pointer": one.pointer, "message": one.message} for one in error.faults]
-        return {"valid": False, "faults": faults, "phases": []}
-    phases = [
-        {"name": phase.name, "offset": show_offset(phase.offset_minutes), "steps": [step.name for step in phase.steps]}
-        for phase in runbook.phases
-    ]
-    return {"valid": True, "name": runbook.name, "faults": [], "phases": phases}
+    return answer(await asyncio.to_thread(validated, wanted.yaml.encode()))
 
 
 async def _switch(call: Call, act: str) -> Response:

@@ -53,18 +53,8 @@ def check_offline(text: str) -> dict[str, Any]:
     from lucius.cli.server import server_packages
 
     with server_packages():
-        from lucius.runbooks.definition.durations import show_offset
-        from lucius.runbooks.definition.reading import RunbookInvalid, read_runbook
-    try:
-        runbook = read_runbook(text.encode())
-    except RunbookInvalid as error:
-        faults = [{"line": one.line, "pointer": one.pointer, "message": one.message} for one in error.faults]
-        return {"valid": False, "faults": faults, "phases": []}
-    phases = [
-        {"name": one.name, "offset": show_offset(one.offset_minutes), "steps": [step.name for step in one.steps]}
-        for one in runbook.phases
-    ]
-    return {"valid": True, "name": runbook.name, "faults": [], "phases": phases}
+        from lucius.runbooks.definition.validation import validated
+    return validated(text.encode())
 
 
 def fault_lines(file: Path, faults: Any) -> list[str]:

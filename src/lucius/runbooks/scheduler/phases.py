@@ -8,7 +8,7 @@ from typing import Any
 from lucius.domain.time import Instant
 from lucius.runbooks import messages
 from lucius.runbooks.definition.variables import known_outputs
-from lucius.runbooks.orchestrator.members import add_member
+from lucius.runbooks.orchestrator.members import BEGUN, add_member
 from lucius.runbooks.orchestrator.turn import Turn
 from lucius.runbooks.states import ACTIVE, BECAUSE_FAILED, PENDING
 from lucius.runbooks.tables import batches, executions, making
@@ -61,15 +61,8 @@ def make_steps(turn: Turn, batch: Batch, phase: Phase, after_id: int) -> Script[
     for member_id, key, failed_at in rows:
         cancelled = making.Cancelled(BECAUSE_FAILED, "the member failed in an earlier phase", turn.now)
         for index, step in enumerate(steps):
-            shared = making.shared_values(
-                batch.id,
-                step,
-                index,
-                data.get(key),
-                special,
-                outputs[index],
-                cancelled if failed_at is not None else None,
-            )
+            ending = cancelled if failed_at is not None else None
+            shared = making.shared_values(batch.id, step, index, data.get(key), special, outputs[index], ending)
             made.append((phase.id, member_id, False, *shared))
     yield Run(executions.INSERT["step_executions"], made, at_once=True)
     return int(rows[-1][0])
@@ -79,8 +72,9 @@ def dispatch_phase(turn: Turn, batch: Batch, phase: Phase, last_id: int) -> Scri
     """Every member has its steps, those too who came meanwhile: the phase begins."""
     while (made := (yield from make_steps(turn, batch, phase, last_id))) is not None:
         last_id = made
-    for row in (yield Fetch(_BEHIND, (batch.id, phase.id))):
-        yield from add_member(turn, batch, row[0])
+    if any(one.id < phase.id and one.status in BEGUN for one in (yield from batches.phases_of(batch.id))):
+        for row in (yield Fetch(_BEHIND, (batch.id, phase.id))):
+            yield from add_member(turn, batch, row[0])
     ids = [row[0] for row in (yield Fetch(_MEMBER_IDS, [batch.id]))]
     yield Run(_DISPATCH, [(phase.id, turn.now, len(ids))])
     turn.messages += messages.phase_due(
