@@ -43,6 +43,7 @@ bench: setup ## Measure speed; writes docs/benchmarks.md and bench/results/lates
 	@$(BIN)/python -m bench
 	@$(BIN)/python -m bench.kit
 	@$(BIN)/python -m bench.temporal
+	@$(BIN)/python -m bench.runbooks
 
 diagrams: setup ## Draw the state diagrams of docs/reference/states.md from the tables
 	@$(BIN)/python docs/draw_states.py

@@ -44,7 +44,8 @@ _HEALTHY = (
     " AND (m.status <> 'active' OR m.failed_at IS NOT NULL))"
 )
 _INIT_FAILED = (
-    "SELECT id FROM init_executions WHERE batch_id = $1 AND runbook_version = $2 AND status <> 'succeeded' LIMIT 1"
+    "SELECT id FROM init_executions WHERE batch_id = $1 AND runbook_version = $2 AND status <> 'succeeded'"
+    " ORDER BY id LIMIT 1"
 )
 _STOPPED_BY = "SELECT kind FROM runbook_events WHERE batch_id = $1 AND kind = 'batch-cancelled' ORDER BY id LIMIT 1"
 

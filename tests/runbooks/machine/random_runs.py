@@ -23,9 +23,11 @@ ONE_AT_A_TIME = (
     " GROUP BY batch_member_id HAVING COUNT(*) > 1"
 )
 _AGAINST = "(status <> 'succeeded' AND (status <> 'cancelled' OR cancel_cause <> 'removed'))"
+_GONE = "(status = 'cancelled' AND batch_member_id IN (SELECT id FROM batch_members WHERE status = 'removed'))"
+"""Whatever it was cancelled for: who is no member any more does not count against the phase."""
 RULES = (
     f"SELECT p.id FROM phase_executions p WHERE p.status = 'completed' AND EXISTS"
-    f" (SELECT 1 FROM step_executions WHERE phase_execution_id = p.id AND {_AGAINST})",
+    f" (SELECT 1 FROM step_executions WHERE phase_execution_id = p.id AND {_AGAINST} AND NOT {_GONE})",
     f"SELECT p.id FROM phase_executions p WHERE p.status = 'failed' AND NOT EXISTS"
     f" (SELECT 1 FROM step_executions WHERE phase_execution_id = p.id AND {_AGAINST})",
     "SELECT p.id FROM phase_executions p JOIN step_executions s ON s.phase_execution_id = p.id"
@@ -181,7 +183,10 @@ class RandomRun:
                 made |= part
             return made | {"function": f"{POLLED}{name}" if "poll" in made else name}
 
+        undo = [{"name": "stop", **flaky}, {"name": "tell", **polled}]
         init = [{**step("check"), "params": {}}] if self.random.random() < 0.6 else []
+        if init and "on_failure" in init[0]:
+            init[0]["on_failure"] = "undo-init"  # Init has no member for the other one.
         parts: dict[str, object] = {"init": init} if init else {}
         if self.random.random() < 0.3:
             parts["max_failures"] = self.random.choice([1, "40%"])
@@ -193,7 +198,7 @@ class RandomRun:
             description=f"{self.random.random()}",
             progression=self.random.choice(["barrier", "independent"]),
             on_member_removed=["leave", "forget"],
-            rollbacks={"undo": [{"name": "stop", **flaky}, {"name": "tell", **polled}]},
+            rollbacks={"undo": undo, "undo-init": [{**one, "params": {}} for one in undo]},
             **parts,
         )
 

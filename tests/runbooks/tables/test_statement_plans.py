@@ -39,7 +39,7 @@ HOT = {
     "a page of members": (phases._MEMBERS, "members_by_batch"),
     "members by key": (batching._MEMBER_IDS, "members_once"),
     "members of open batches": (detection._OPEN_MEMBERS, "batches_unfinished"),
-    "members of open batches, in each": (detection._OPEN_MEMBERS, "members_once"),
+    "members of open batches, in each": (detection._OPEN_MEMBERS, "members_by_batch"),
     "open batches": (detection._OPEN_BATCHES, "batches_unfinished"),
     "batches left over": (detection._DETECTED, "batches_unfinished"),
     "batches behind": (transitions.BEHIND, "batches_unfinished"),
@@ -77,8 +77,8 @@ FILL = (
     """INSERT INTO batches (runbook_id, batch_start_time, status, detected_at, runbook_name, origin, advance,
         completed_at) SELECT 1, n, 'active', 0, 'r' || n % 3, 'source', 'time', CASE WHEN n <= 6 THEN NULL ELSE n END
         FROM generate_series(1, 60) n""",
-    """INSERT INTO batch_members (batch_id, member_key, status, added_at)
-        SELECT 1 + n % 60, 'u' || n, 'active', 0 FROM generate_series(1, 3000) n""",
+    """INSERT INTO batch_members (batch_id, member_key, status, added_at, added_by)
+        SELECT 1 + n % 60, 'u' || n, 'active', 0, 'scheduler' FROM generate_series(1, 3000) n""",
     """INSERT INTO phase_executions (batch_id, phase_name, offset_minutes, due_at, runbook_version, status,
         failures_forgiven) SELECT 1 + n % 60, 'p' || n / 60, 0, n, 1,
         CASE WHEN n <= 6 THEN 'pending' ELSE 'completed' END, 0 FROM generate_series(0, 239) n""",
