@@ -275,6 +275,8 @@ def cpu_rows(measured: Measured) -> Rows:
     rows: Rows = [("processor a step execution, ms", "mean of the runs")]
     for name, place in (("embedded", measured.embedded), ("postgres", measured.postgres)):
         for process in place.runs[0].cpu_ms_per_step:
+            if process == "postgres":
+                continue  # Its connections are processes of their own, which are not counted here.
             mean = statistics.mean(run.cpu_ms_per_step[process] for run in place.runs)
             rows.append((f"{name}: {process}", f"{mean:.2f}"))
     return rows
@@ -300,7 +302,7 @@ def main() -> None:
     print(aligned(rows_of(measured)), aligned(cpu_rows(measured)), sep="\n\n")
     if not given.dry:
         (RESULTS / "runbooks.json").write_bytes(msgspec.json.format(msgspec.json.encode(measured)))
-        replace_between(PAGE, MARKS, markdown(rows_of(measured)) + "\n" + markdown(cpu_rows(measured)))
+        replace_between(PAGE, MARKS, markdown(rows_of(measured)) + "\n\n" + markdown(cpu_rows(measured)))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from lucius.ports.clock import Clock
 
 ROUTES_MAX = 10_000
 """Remembered answers to the question which subscriptions want a message with these properties."""
+LATER_KEPT = 1_024
+"""Entries of locked and delayed messages up to which nobody looks whether they still mean something."""
 WAIT_SLICE_SECONDS = 0.1
 """How often a receiver that waits looks for locks and delays that have run out."""
 
@@ -103,11 +105,15 @@ class Queue:
     def wake(self, now: Instant) -> None:
         """Make deliverable what was locked or delayed until now."""
         while self._later and self._later[0][0] <= now:
-            visible_at, _, held = heapq.heappop(self._later)
-            is_current = self.held.get(held.message_id) is held and held.visible_at == visible_at
-            if is_current and not held.is_ready:
+            entry = heapq.heappop(self._later)
+            held = entry[2]
+            if self._is_current(entry) and not held.is_ready:
                 held.is_ready = True
                 self._ready.append(held)
+
+    def _is_current(self, entry: tuple[Instant, int, Held]) -> bool:
+        visible_at, _, held = entry
+        return self.held.get(held.message_id) is held and held.visible_at == visible_at
 
     def spent(self, now: Instant) -> list[tuple[Held, str]]:
         """Messages that are due and yet not to be delivered: expired, or delivered too often."""
@@ -139,7 +145,12 @@ class Queue:
         self._postpone(held)
 
     def remove(self, message_id: str) -> Held | None:
-        return self.held.pop(message_id, None)
+        held = self.held.pop(message_id, None)
+        # What was settled would otherwise stay in memory until its lock would have ended.
+        if len(self._later) > LATER_KEPT and len(self._later) > 2 * len(self.held):
+            self._later = [entry for entry in self._later if self._is_current(entry)]
+            heapq.heapify(self._later)
+        return held
 
     def bury(self, message_id: str, now: Instant, reason: str) -> None:
         held = self.held.pop(message_id, None)
