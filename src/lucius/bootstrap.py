@@ -210,6 +210,23 @@ async def _open_runbooks(
 
 
 @asynccontextmanager
+async def open_runbooks_alone(settings: Settings, *, orchestrates: bool, schedules: bool) -> AsyncIterator[Runbooks]:
+    """Runbooks and what they stand on, without the engine of jobs and everything around it."""
+    clock = SystemClock()
+    database = open_database(settings)
+    if database is None:
+        raise SettingsError("LUCIUS_LEDGER=memory has no tables")
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(database)
+        await schema.verify(database)
+        _, bus = _open_stores(settings, database, clock)
+        await stack.enter_async_context(bus)
+        yield await stack.enter_async_context(
+            _open_runbooks(settings, database, bus, clock, LogObserver(), orchestrates, schedules)
+        )
+
+
+@asynccontextmanager
 async def open_bus(settings: Settings) -> AsyncIterator[Bus]:
     """The bus alone, for a worker that needs nothing else of LUCIUS."""
     database = open_database(settings)

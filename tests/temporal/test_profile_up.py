@@ -104,7 +104,7 @@ def test_profile_runs_jobs_restarts_what_dies_and_leaves_nothing_behind(tmp_path
         profile.wait_for(r"LUCIUS stays up at")
         result = Path(profile.wait_for(r"Result: (\S+)"))
         assert len(json.loads(result.read_bytes())["answers"]) == 3
-        names = {"postgres", "temporal", "worker", "api", "reconciler", "services"}
+        names = {"postgres", "temporal", "worker", "api", "reconciler", "runbooks", "scheduler", "services"}
         assert names <= {path.stem for path in (profile.data / "logs").iterdir()}
         assert (profile.data / "profile.env").stat().st_mode & 0o777 == 0o600
 

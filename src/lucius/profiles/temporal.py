@@ -1,4 +1,4 @@
-"""`lucius up --profile temporal`: PostgreSQL, Temporal, API, worker, reconciler and services on this machine.
+"""`lucius up --profile temporal`: PostgreSQL, Temporal and every role on this machine.
 
 Parts are started one after another, each when the one before it is ready, and stopped in reverse. Should this process
 be killed, the kernel tells each of them (see `bound`).
@@ -186,6 +186,8 @@ class Profile:
         yield Plan(name="worker", command=_lucius("worker"), environment=environment, is_ready=has_begun)
         yield Plan(name="api", command=_lucius("api"), environment=alone, is_ready=answers)
         yield Plan(name="reconciler", command=_lucius("reconciler"), environment=alone, is_ready=has_begun)
+        for role in ("runbooks", "scheduler"):
+            yield Plan(name=role, command=_lucius(role), environment=alone, is_ready=has_begun)
         if self._services:
             command = _lucius("platform", *SERVICES)
             yield Plan(name="services", command=command, environment=environment, is_ready=serves)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from lucius.api.serving import listen, served
-from lucius.bootstrap import open_app, open_bus
+from lucius.bootstrap import open_app, open_bus, open_runbooks_alone
 from lucius.desk import Desk
 from lucius.domain.errors import LuciusError
 from lucius.domain.job import TEMPORAL
@@ -113,6 +113,6 @@ async def _work_on_bus(settings: Settings, worker: FunctionWorker, own: WorkerSe
 async def _keep(settings: Settings, role: str) -> None:
     needs_shared_ledger(settings, role, "'lucius up' has its own")
     schedules = role == "scheduler"
-    async with open_app(settings, reconciles=False, works=False, orchestrates=not schedules, schedules=schedules):
+    async with open_runbooks_alone(settings, orchestrates=not schedules, schedules=schedules):
         print(f"LUCIUS {role} is running", file=sys.stderr, flush=True)
         await until_signal()
