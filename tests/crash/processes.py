@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import random
 import shutil
 import signal
 import socket
@@ -16,6 +17,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -41,10 +43,17 @@ QUICK = {
 """Policies short enough to see every timeout come round in a test."""
 
 
+PORTS = range(20_000, 32_768)
+"""Below those that systems give to outgoing connections, of which tests make many: a port that was free a moment ago
+would too often be taken when its server starts."""
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        port = random.SystemRandom().choice(PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 _bytecode = tempfile.mkdtemp(prefix="lucius-bytecode-")

@@ -209,9 +209,3 @@ def service_of(function: Callable[..., Any], *, eager: bool = False, step_type: 
     service = PlatformService("played")
     service.step(step_type, eager=eager)(function)
     return service
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

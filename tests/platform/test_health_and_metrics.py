@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.crash.processes import free_port
 from tests.platform.played import (
     AWAY,
     SECONDS_MAX,
     PlayedOrchestrator,
-    free_port,
     serve_until,
     service_of,
     settings_for,

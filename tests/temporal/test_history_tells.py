@@ -117,12 +117,12 @@ async def test_timeout_is_seen_in_both(
     history, trail = await both(stand, await shape(stand))
     check_same_story(history, trail)
     assert [event.type for event in trail].count(word) == 1
-    names = [kind(event) for event in history.events]
-    fired = names.index("TIMER_FIRED")
+    fired = [place for place, event in enumerate(history.events) if kind(event) == "TIMER_FIRED"]
+    later = [activities(WorkflowHistory(history.workflow_id, history.events[place:])) for place in fired]
     # What follows the timer is the work it asked for: a look at the queue where nobody acknowledged, then the write.
-    later = WorkflowHistory(history.workflow_id, history.events[fired:])
-    assert activities(later)[: 2 if looks else 1] == (["look_at_queue", "project"] if looks else ["project"])
-    assert "record_attempt_lease" in activities(later)
+    # On a slow machine another timer may have fired before that one.
+    wanted = ["look_at_queue", "project"] if looks else ["project"]
+    assert any(found[: len(wanted)] == wanted and "record_attempt_lease" in found for found in later), later
 
 
 async def test_cancel_is_seen_in_both(stand: TemporalStand) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import shutil
 import socket
 import sys
 from asyncio.subprocess import DEVNULL
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from lucius.profiles.part import Plan
@@ -52,7 +54,15 @@ def plan_temporal(program: str, file: Path, port: int, ui_port: int, environment
     return Plan(name="temporal", command=command, environment=environment, is_ready=has_namespace)
 
 
+PORTS = range(20_000, 32_768)
+"""Below those that systems give to outgoing connections: one from there may be gone before its server has taken it."""
+PORT_TRIES_MAX = 100
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    for _ in range(PORT_TRIES_MAX):
+        port = random.SystemRandom().choice(PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((HOST, port))
+            return port
+    raise SettingsError(f"no free port was found between {PORTS.start} and {PORTS.stop - 1}: choose one")
