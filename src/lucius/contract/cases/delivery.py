@@ -70,7 +70,8 @@ def result_good(stage: Stage) -> None:
     remedy="Keep the ids and the token with the directive that they came with.",
 )
 def own_ids(stage: Stage) -> None:
-    both = [stage.deliver(tenant=f"contract-{name}") for name in ("one", "two")]
+    # Long enough that the second comes while the first is at work, on a slow machine too.
+    both = [stage.deliver(tenant=f"contract-{name}", work_seconds=1.0) for name in ("one", "two")]
     stage.wait_for(
         lambda: bool(forged(stage)) or all(one.result for one in both),
         "a RESULT for each of two directives",
