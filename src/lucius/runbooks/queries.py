@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,8 +71,7 @@ class Queries:
         yield export.header(laid)
         after: int | None = 0
         while after is not None:
-            start = after
-            text, after = await self._read(lambda start=start: export.lines(batch_id, laid, start))  # type: ignore[misc]
+            text, after = await self._read(partial(export.lines, batch_id, laid, after))
             yield text
 
     # --- Runbooks ----------------------------------------------------------------------------------------------------

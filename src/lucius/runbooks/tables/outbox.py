@@ -7,6 +7,7 @@ emptied right after the commit, and again by whoever looks later if this process
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -49,8 +50,7 @@ class Outbox:
     def __init__(self, database: Database, bus: Bus) -> None:
         self._database = database
         self._bus = bus
-        enlists = isinstance(bus, EnlistingBus) and bus.database is database
-        self._own: EnlistingBus | None = bus if enlists else None  # type: ignore[assignment]
+        self._own = bus if isinstance(bus, EnlistingBus) and bus.database is database else None
 
     @property
     def is_needed(self) -> bool:
@@ -97,7 +97,7 @@ class Outbox:
             answers = await self._bus.publish(messages)
             # One that was refused keeps its row, and is tried again when its claim has run out.
             ids = [(row[0],) for row, refused in zip(rows, answers, strict=True) if refused is None]
-            await self._database.write(lambda ids=ids: _drop(ids))  # type: ignore[misc]
+            await self._database.write(partial(_drop, ids))
             count += len(rows)
         return count
 
