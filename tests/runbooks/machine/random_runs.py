@@ -55,19 +55,9 @@ async def record_transitions(stand: Stand) -> None:
     await stand.run("CREATE TABLE transitions (tab TEXT, old TEXT, new TEXT)")
     for table in TRACKED:
         seen = f"INSERT INTO transitions VALUES ('{table}', OLD.status, NEW.status)"
-        # What cannot be sent fails at once: one write for a dispatch that ended with it.
-        refused = "OLD.status = 'pending' AND NEW.status = 'failed' AND NEW.dispatched_at IS NOT NULL"
-        if not table.endswith("_executions") or table == "phase_executions":
-            refused = "FALSE"
-        else:
-            through = f"('{table}', 'pending', 'dispatched'), ('{table}', 'dispatched', 'failed')"
-            await stand.run(
-                f"CREATE TRIGGER refused_{table} AFTER UPDATE OF status ON {table} WHEN {refused}"
-                f" BEGIN INSERT INTO transitions VALUES {through}; END"
-            )
         await stand.run(
             f"CREATE TRIGGER seen_{table} AFTER UPDATE OF status ON {table} WHEN OLD.status <> NEW.status"
-            f" AND NOT ({refused}) BEGIN {seen}; END"
+            f" BEGIN {seen}; END"
         )
 
 

@@ -100,3 +100,16 @@ async def test_two_at_work_on_one_database_come_to_the_same_kind_of_end(postgres
         first.done += second.done
         await runs[0].drain()
         await runs[0].check()
+
+
+async def test_a_step_that_cannot_be_sent_goes_by_way_of_dispatched() -> None:
+    async with VolatileDatabase() as database:
+        await upgrade(database)
+        async with open_stand(database) as stand:
+            await record_transitions(stand)
+            await stand.publish(runbook({"go": [{"name": "move", "params": {"City": "{{City}}"}}]}))
+            await stand.batch("moves", ["a"])
+            await stand.step()
+            assert await stand.steps() == {"a move": "failed"}
+            made = {pair[1:] for pair in await transitions(stand) if pair[0] == "step_executions"}
+            assert made == {("pending", "dispatched"), ("dispatched", "failed")}
