@@ -6,13 +6,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PYTHONS := 3.11 3.12 3.13 3.14
+# The files with tests that have a long form, the attacks aside.
+LONG_FORMS = $(shell grep -rlE 'tests\.long_form' tests --include='test_*.py' | grep -v '^tests/attack/')
 export UV_PYTHON_DOWNLOADS := never
 export UV_SYSTEM_CERTS := 1
 
-.PHONY: help setup run migrate test check bench lock diagrams clean
+.PHONY: help setup run migrate check test test-long test-matrix attack coverage bench lock diagrams clean
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## Install LUCIUS and its tools into .venv
 
@@ -37,7 +40,24 @@ check: setup ## Lint, types, architecture
 
 # More workers than cores: many tests wait for a clock, a process or a server most of their time.
 test: check ## Every check and every test, against real servers
-	@$(BIN)/pytest -n 4 --dist worksteal
+	@$(BIN)/pytest -n 4 --dist worksteal --durations 20
+
+test-long: attack ## The long forms of tests that 'make test' runs briefly
+	@LUCIUS_TEST_LONG=1 $(BIN)/pytest $(LONG_FORMS) --timeout 900 -v
+
+attack: setup ## The long form of the attacks alone: loopback only, bounded
+	@LUCIUS_TEST_LONG=1 $(BIN)/pytest tests/attack --timeout 900 -v
+
+test-matrix: ## The tests on every Python from 3.11 to 3.14 that is installed, each in an environment of its own
+	@for version in $(PYTHONS); do \
+	  python$$version -c "" 2>/dev/null || { echo "Python $$version is not installed: left out"; continue; }; \
+	  echo "Python $$version"; \
+	  $(MAKE) --no-print-directory setup PYTHON=python$$version VENV=.venv-$$version \
+	    && .venv-$$version/bin/pytest -n 4 --dist worksteal || exit 1; \
+	done
+
+coverage: setup ## Line and branch coverage of the tests, as a table and in htmlcov/; child processes are not counted
+	@$(BIN)/pytest -n 4 --dist worksteal --cov --cov-report term:skip-covered --cov-report html
 
 bench: setup ## Measure speed; writes docs/benchmarks.md and bench/results/latest.json
 	@$(BIN)/python -m bench
@@ -54,4 +74,4 @@ lock: setup ## Pin the dependencies again, with hashes and without addresses
 	@echo uv | $(BIN)/uv pip compile - --generate-hashes --no-emit-index-url --no-header --quiet -o requirements/uv.txt
 
 clean: ## Remove the environment and all caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .pytest_cache .mypy_cache .venv-3.* .ruff_cache .hypothesis .import_linter_cache htmlcov .coverage*

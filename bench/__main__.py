@@ -16,6 +16,7 @@ import msgspec
 from bench import big, report
 from bench.bare import FRAMEWORKS, measure_sqlite
 from bench.figures import BareResult, Machine, PostsResult, Report
+from bench.harness import LUCIUS, HarnessOptions, open_harness
 from bench.prefill import PrefillError
 from bench.processes import (
     ROOT,
@@ -27,7 +28,6 @@ from bench.processes import (
     scratch_folder,
 )
 from bench.profiling import profile
-from bench.stand import LUCIUS, StandOptions, open_stand
 
 RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -88,20 +88,20 @@ def measure_bare(options: argparse.Namespace) -> BareResult:
 
 
 def measure(options: argparse.Namespace) -> Report:
-    wanted = StandOptions(options.server, options.pullers, options.connections)
+    wanted = HarnessOptions(options.server, options.pullers, options.connections)
     say("the limits: empty routes, SQLite alone")
     bare = measure_bare(options)
     load = []
-    with scratch_folder("data", options.disk) as folder, open_stand(folder, wanted) as stand:
+    with scratch_folder("data", options.disk) as folder, open_harness(folder, wanted) as harness:
         say("one job at a time")
-        alone = stand.alone(jobs=500 if options.quick else 2_000, warm_up=200)
+        alone = harness.alone(jobs=500 if options.quick else 2_000, warm_up=200)
         say(f"  p50 {alone.p50_ms:.2f} ms, p99 {alone.p99_ms:.2f} ms")
         say("many jobs in flight")
-        stand.load(INFLIGHT[0], WARM_UP_JOBS, options.seconds)
+        harness.load(INFLIGHT[0], WARM_UP_JOBS, options.seconds)
         for inflight in INFLIGHT:
-            load.append(stand.load(inflight, options.jobs, options.seconds))
+            load.append(harness.load(inflight, options.jobs, options.seconds))
             say(f"  at most {inflight}: {load[-1].jobs_per_second:,.0f} jobs/s")
-        memory_peak_mb = stand.server.memory_peak_mb()
+        memory_peak_mb = harness.server.memory_peak_mb()
     filled = None
     if not options.no_big:
         filled = big.compare(
@@ -143,7 +143,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         if options.profile:
-            wanted = StandOptions(options.server, options.pullers, options.connections)
+            wanted = HarnessOptions(options.server, options.pullers, options.connections)
             print(profile(wanted, options.disk, inflight=200, jobs=options.jobs, seconds=options.seconds))
             return 0
         measured = measure(options)

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.figures import BigResult, LoadResult
+from bench.harness import Harness, HarnessOptions, open_harness
 from bench.load import TENANTS, Envelopes
 from bench.prefill import Template, prefill
 from bench.processes import API_KEY, BenchError, scratch_folder
-from bench.stand import Stand, StandOptions, open_stand
 
 BYTES_PER_JOB = 12_000
 """What a finished job may take on the disk, generously."""
@@ -21,7 +21,7 @@ INFLIGHT = 200
 
 
 def compare(
-    options: StandOptions,
+    options: HarnessOptions,
     disk: Path,
     *,
     filled_jobs: int,
@@ -39,19 +39,19 @@ def compare(
     filled: list[LoadResult] = []
     memory_peak_mb = 0.0
     with scratch_folder("filled", disk) as folder:
-        with open_stand(folder, options) as stand:
-            templates = [finished_job(stand) for _ in range(TENANTS)]
+        with open_harness(folder, options) as harness:
+            templates = [finished_job(harness) for _ in range(TENANTS)]
         file = ledger_file(folder)
         say(f"filling a ledger with {filled_jobs:,} finished jobs")
         rows = prefill(file, templates, filled_jobs)
         size_mb = round(file.stat().st_size / 1e6, 1)
         say(f"  {sum(rows.values()):,} rows, {size_mb:,.0f} MB")
         for _ in range(rounds):
-            with scratch_folder("empty", disk) as fresh, open_stand(fresh, options) as stand:
-                empty.append(run_once(stand, jobs, seconds))
-            with open_stand(folder, options) as stand:
-                filled.append(run_once(stand, jobs, seconds))
-                memory_peak_mb = max(memory_peak_mb, stand.server.memory_peak_mb())
+            with scratch_folder("empty", disk) as fresh, open_harness(fresh, options) as harness:
+                empty.append(run_once(harness, jobs, seconds))
+            with open_harness(folder, options) as harness:
+                filled.append(run_once(harness, jobs, seconds))
+                memory_peak_mb = max(memory_peak_mb, harness.server.memory_peak_mb())
             say(f"  empty {empty[-1].jobs_per_second:,.0f} jobs/s, filled {filled[-1].jobs_per_second:,.0f} jobs/s")
     return BigResult(
         filled_jobs=filled_jobs,
@@ -59,23 +59,22 @@ def compare(
         file_mb=size_mb,
         empty=empty,
         filled=filled,
-        ratio=round(sum(run.jobs_per_second for run in filled) / sum(run.jobs_per_second for run in empty), 3),
         memory_peak_mb=memory_peak_mb,
     )
 
 
-def run_once(stand: Stand, jobs: int, seconds: float) -> LoadResult:
-    stand.load(INFLIGHT, WARM_UP_JOBS, seconds)
-    return stand.load(INFLIGHT, jobs, seconds)
+def run_once(harness: Harness, jobs: int, seconds: float) -> LoadResult:
+    harness.load(INFLIGHT, WARM_UP_JOBS, seconds)
+    return harness.load(INFLIGHT, jobs, seconds)
 
 
 ENVELOPES = Envelopes()
 
 
-def finished_job(stand: Stand) -> Template:
+def finished_job(harness: Harness) -> Template:
     """One job through the running server, and its end waited for."""
     body = ENVELOPES.next()
-    connection = http.client.HTTPConnection("127.0.0.1", stand.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", harness.port, timeout=60)
     headers = {"Authorization": f"Bearer {API_KEY}", "Content-Type": "application/json"}
     try:
         connection.request("POST", "/v1/commands", body, headers)

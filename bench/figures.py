@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 import msgspec
 
 
 class CpuPerJob(msgspec.Struct, kw_only=True):
     server: float
+    event_loop: float
+    """Of the server's, what its event loop's thread used."""
     services: float
     load: float
 
@@ -57,8 +60,16 @@ class BigResult(msgspec.Struct, kw_only=True):
     file_mb: float
     empty: list[LoadResult]
     filled: list[LoadResult]
-    ratio: float
     memory_peak_mb: float
+
+    @property
+    def cpu_ratio(self) -> float:
+        """Processor a job with the filled ledger, of that with the empty one: medians."""
+        return median(_server_cpu(self.filled)) / median(_server_cpu(self.empty))
+
+    @property
+    def bytes_per_job(self) -> float:
+        return self.file_mb * 1e6 / self.filled_jobs
 
 
 class BareResult(msgspec.Struct, kw_only=True):
@@ -100,6 +111,10 @@ class Report(msgspec.Struct, kw_only=True):
         if self.alone.not_succeeded:
             faults.append(f"{self.alone.not_succeeded} jobs run alone did not succeed")
         return faults
+
+
+def _server_cpu(runs: Sequence[LoadResult]) -> list[float]:
+    return [run.cpu_ms_per_job.server for run in runs if run.cpu_ms_per_job is not None]
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:

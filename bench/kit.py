@@ -16,9 +16,9 @@ from typing import NamedTuple
 import msgspec
 
 from bench.figures import LoadResult
+from bench.harness import LUCIUS, Harness
 from bench.processes import ROOT, SERVER_SETTINGS, BenchError, Process, free_port, python_module, scratch_folder
 from bench.report import Rows, aligned, markdown, replace_between
-from bench.stand import LUCIUS, Stand
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "bench" / "results"
@@ -61,9 +61,9 @@ def measure_once(way: Way, folder: Path, jobs: int, seconds: float) -> LoadResul
         options = ["--port", str(port), "--state", str(folder / "state"), "--batch-max", str(way.batch_max)]
         options += ["--eager"] if way.eager else []
         with Process("the services", python_module("bench.kit_services", *options), folder / "kit.log") as services:
-            stand = Stand(server, services, port, connections=32)
-            stand.load(INFLIGHT, WARM_UP_JOBS, seconds)
-            run = stand.load(INFLIGHT, jobs, seconds)
+            harness = Harness(server, services, port, connections=32)
+            harness.load(INFLIGHT, WARM_UP_JOBS, seconds)
+            run = harness.load(INFLIGHT, jobs, seconds)
     if not run.clean:
         raise BenchError(f"{way.name}: ended {run.ended}, refused {run.refused}; the figures count for nothing")
     return run

@@ -113,7 +113,14 @@ class Process:
         return self.output.read_text(errors="replace")[-2000:]
 
     def cpu_seconds(self) -> float:
-        fields = self._proc("stat").rpartition(")")[2].split()
+        return self._cpu_seconds("stat")
+
+    def main_thread_cpu_seconds(self) -> float:
+        """Of the thread that runs the event loop."""
+        return self._cpu_seconds(f"task/{self.pid}/stat")
+
+    def _cpu_seconds(self, stat: str) -> float:
+        fields = self._proc(stat).rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def memory_peak_mb(self) -> float:

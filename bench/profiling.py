@@ -13,27 +13,27 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from bench.harness import LUCIUS, HarnessOptions, open_harness
 from bench.processes import ROOT, Process, scratch_folder
-from bench.stand import LUCIUS, StandOptions, open_stand
 
 LINES = 40
 RATE = 250
 
 
-def profile(options: StandOptions, disk: Path, *, inflight: int, jobs: int, seconds: float) -> str:
+def profile(options: HarnessOptions, disk: Path, *, inflight: int, jobs: int, seconds: float) -> str:
     spy = shutil.which("py-spy", path=f"{LUCIUS.parent}:/usr/local/bin:/usr/bin")
     with scratch_folder("profile", disk) as folder:
         output = folder / "profile"
         if spy is None:
             under = [sys.executable, "-m", "cProfile", "-o", str(output)]
-            with open_stand(folder, options, under) as stand:
-                stand.load(inflight, jobs, seconds)
+            with open_harness(folder, options, under) as harness:
+                harness.load(inflight, jobs, seconds)
             return without_paths(calls(output))
-        with open_stand(folder, options) as stand:
-            stand.load(inflight, 500, seconds)
+        with open_harness(folder, options) as harness:
+            harness.load(inflight, 500, seconds)
             what = (
                 "--pid",
-                str(stand.server.pid),
+                str(harness.server.pid),
                 "--duration",
                 f"{seconds:.0f}",
                 "--rate",
@@ -42,7 +42,7 @@ def profile(options: StandOptions, disk: Path, *, inflight: int, jobs: int, seco
             )
             command = [spy, "record", "--format", "raw", "--output", str(output), *what]
             with Process("py-spy", command, folder / "py-spy.log") as sampler:
-                stand.load(inflight, 1_000_000, seconds + 2)
+                harness.load(inflight, 1_000_000, seconds + 2)
                 sampler.wait(seconds)
         return without_paths(samples(output))
 

@@ -22,6 +22,7 @@ import httpx
 import msgspec
 
 from bench.bare import measure_sqlite
+from bench.harness import LUCIUS
 from bench.processes import (
     API_KEY,
     ROOT,
@@ -35,7 +36,6 @@ from bench.processes import (
 )
 from bench.report import Rows, aligned, markdown, replace_between
 from bench.runbook_worker import STEPS, WORKER_ID
-from bench.stand import LUCIUS
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "bench" / "results"
@@ -216,11 +216,11 @@ async def measure_tick(folder: Path, members: int) -> list[float]:
     from lucius.buses.sql import JournaledBus
     from lucius.clocks import SystemClock
     from lucius.ports.observer import Observer
+    from lucius.runbooks.loops.settings import OrchestratorSettings, SchedulerSettings
     from lucius.runbooks.opening import open_runbooks
-    from lucius.runbooks.orchestrator.orchestrator import OrchestratorSettings
-    from lucius.runbooks.scheduler.scheduler import SchedulerSettings
     from lucius.sql.schema import upgrade
     from lucius.sql.sqlite import SqliteDatabase
+    from lucius.testing.samples import JOB_TOKENS
 
     source = folder / "members.csv"
     rows = (f"user{n}@example.test,2099-01-{1 + n % 28:02d},Name {n},Team {n % 50},{n},Berlin" for n in range(members))
@@ -237,7 +237,7 @@ async def measure_tick(folder: Path, members: int) -> list[float]:
             settings = SchedulerSettings(source_interval=0.0)
             environ = {"LUCIUS_SOURCE_BENCH": str(source)}
             async with open_runbooks(
-                database, bus, clock, observer, OrchestratorSettings(), settings, environ, schedules=False
+                database, bus, clock, observer, OrchestratorSettings(), settings, JOB_TOKENS, environ, schedules=False
             ) as runbooks:
                 await runbooks.publishing.publish(yaml.encode(), "bench")
                 await runbooks.scheduler.tick()  # Makes the batches.

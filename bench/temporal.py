@@ -22,6 +22,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from bench.figures import AloneResult, LoadResult
+from bench.harness import LUCIUS, Harness, check_account
 from bench.processes import (
     READY_SECONDS_MAX,
     ROOT,
@@ -34,7 +35,6 @@ from bench.processes import (
     scratch_folder,
 )
 from bench.report import Rows, aligned, markdown, replace_between, yes_or_no
-from bench.stand import LUCIUS, Stand, check_account
 from bench.temporal_bare import BareAlone, BareLoad
 
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -147,7 +147,7 @@ def measure_bare(temporal: Temporal, pace: Pace) -> Side:
 
 
 @contextmanager
-def engine_stand(temporal: Temporal, folder: Path) -> Iterator[Stand]:
+def engine_harness(temporal: Temporal, folder: Path) -> Iterator[Harness]:
     port = free_port()
     command = [str(LUCIUS), "up", "--port", str(port), "--data", str(folder / "data"), "--no-services"]
     settings = {"LUCIUS_ENGINE": "temporal", "LUCIUS_TEMPORAL_ADDRESS": temporal.address}
@@ -155,18 +155,18 @@ def engine_stand(temporal: Temporal, folder: Path) -> Iterator[Stand]:
         server.wait_ready(port, "/readyz")
         services = Process("the services", python_module("bench.services", "--port", str(port)), folder / "noop.log")
         with services:
-            yield Stand(server, services, port, connections=INFLIGHT)
+            yield Harness(server, services, port, connections=INFLIGHT)
             services.stop()
             check_account(services)
 
 
-def measure_engine(temporal: Temporal, stand: Stand, pace: Pace) -> Side:
+def measure_engine(temporal: Temporal, harness: Harness, pace: Pace) -> Side:
     polls = ("--poll-seconds", POLL_SECONDS)
-    checked(stand.load(INFLIGHT, WARM_UP_JOBS, pace.seconds, *polls))
+    checked(harness.load(INFLIGHT, WARM_UP_JOBS, pace.seconds, *polls))
     cpu_from = temporal.process.cpu_seconds()
-    run = checked(stand.load(INFLIGHT, pace.jobs, pace.seconds, *polls))
+    run = checked(harness.load(INFLIGHT, pace.jobs, pace.seconds, *polls))
     cpu = temporal.process.cpu_seconds() - cpu_from
-    alone = stand.alone(pace.jobs_alone, warm_up=3)
+    alone = harness.alone(pace.jobs_alone, warm_up=3)
     if alone.not_succeeded:
         raise BenchError(f"{alone.not_succeeded} jobs run alone did not succeed; the figures count for nothing")
     return side_of(run, alone, cpu)
@@ -180,7 +180,7 @@ def checked(run: LoadResult) -> LoadResult:
 
 def side_of(run: LoadResult, alone: AloneResult, temporal_cpu_seconds: float) -> Side:
     cpu = run.cpu_ms_per_job
-    assert cpu is not None, "the stand has measured it"
+    assert cpu is not None, "the harness has measured it"
     return Side(
         jobs_per_second=run.jobs_per_second,
         p50_ms=alone.p50_ms,
@@ -195,11 +195,11 @@ def measure(pace: Pace) -> Measured:
     with (
         scratch_folder("temporal", RESULTS) as folder,
         temporal_server(folder) as temporal,
-        engine_stand(temporal, folder) as stand,
+        engine_harness(temporal, folder) as harness,
     ):
         for at in range(1, pace.rounds + 1):
             bare = measure_bare(temporal, pace)
-            engine = measure_engine(temporal, stand, pace)
+            engine = measure_engine(temporal, harness, pace)
             rounds.append(Round(bare, engine))
             print(
                 f"  round {at}: bare {bare.jobs_per_second:.1f} jobs/s, {bare.p50_ms:.0f} ms;"

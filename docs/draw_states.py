@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lucius.domain.job import JOB_TERMINAL, JOB_TRANSITIONS, JobStatus
 from lucius.domain.step import STEP_TERMINAL, STEP_TRANSITIONS, StepStatus
-from lucius.runbooks.states import ACTIVE, BATCH, BATCH_RETRIED, DETECTED, MEMBER, PENDING, PHASE, RETRIED, STEP
+from lucius.runbooks.core.states import ACTIVE, BATCH, BATCH_RETRIED, DETECTED, MEMBER, PENDING, PHASE, RETRIED, STEP
 
 REFERENCE = Path(__file__).parent / "reference"
 PAGE = REFERENCE / "states.md"

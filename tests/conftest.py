@@ -19,21 +19,25 @@ import pytest
 for _module in ("ledger", "bus", "engine"):
     pytest.register_assert_rewrite(f"lucius.testing.{_module}_suite")
 pytest.register_assert_rewrite(
+    "lucius.testing.bus_dead_letters",
     "lucius.testing.bus_delivery",
     "lucius.testing.bus_durability",
     "lucius.testing.bus_publishing",
+    "lucius.testing.engine_clock",
     "lucius.testing.engine_failures",
     "lucius.testing.engine_operations",
+    "lucius.testing.engine_past_directives",
     "lucius.testing.engine_recovery",
     "lucius.testing.engine_running",
-    "lucius.testing.engine_stand",
+    "lucius.testing.engine_harness",
     "lucius.testing.invariants",
+    "lucius.testing.ledger_holders",
     "lucius.testing.ledger_limits",
     "lucius.testing.ledger_reading",
     "lucius.testing.ledger_upkeep",
     "lucius.testing.ledger_writing",
-    "lucius.testing.scribe",
-    "lucius.testing.story",
+    "lucius.testing.ledger_driver",
+    "lucius.testing.job_scenario",
 )
 
 from lucius.sql.postgres import PostgresDatabase  # noqa: E402 - assertions must be rewritten before the first import

@@ -1,43 +1,50 @@
 """The composition root: from settings to a running application. The only place that knows every adapter.
 
-`open_app` serves every role and every test. Lifetimes hang on one exit stack: what was opened last is closed first.
+`open_app` serves every role and every test. One exit stack owns all lifetimes: what was opened last is closed first.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lucius.app_context import AppContext
 from lucius.auth import Authenticator
 from lucius.buses.memory import MemoryBus
 from lucius.buses.sql import JournaledBus, SqlBus
-from lucius.clocks import SystemClock
-from lucius.desk import Desk
+from lucius.clocks import DatabaseClock, SystemClock
 from lucius.domain.callbacks import TokenSigner
 from lucius.domain.directive import CallbackUrls
-from lucius.domain.envelope import EnvelopeRules
+from lucius.domain.envelope import EnvelopeRules, Terms
 from lucius.domain.job import OUTBOX, TEMPORAL
 from lucius.engines.outbox import EngineSettings, OutboxEngine
 from lucius.ledgers.memory import MemoryLedger
 from lucius.ledgers.sql import SqlLedger
+from lucius.local_secrets import callback_keys, data_folder_errors, is_embedded, with_secrets
+from lucius.local_tenant_files import LocalTenantFiles
+from lucius.management import Management, app_checks, clock_check, manage, runbook_checks
 from lucius.ports.bus import Bus
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine
 from lucius.ports.ledger import Ledger
 from lucius.ports.observer import Observer, Observers
+from lucius.private_files import make_private_folder
 from lucius.registries.files import FileRegistry, Overrides
+from lucius.runbooks.core.job_tokens import JobTokens
+from lucius.runbooks.loops.settings import OrchestratorSettings, SchedulerSettings
 from lucius.runbooks.opening import Runbooks, open_runbooks
-from lucius.runbooks.orchestrator.orchestrator import OrchestratorSettings
-from lucius.runbooks.scheduler.scheduler import SchedulerSettings
 from lucius.runbooks.sources.limits import SourceLimits
-from lucius.secrets_kept import callback_keys, is_embedded, with_secrets
 from lucius.settings import Settings, SettingsError
 from lucius.sql import schema
 from lucius.sql.database import Database
+from lucius.sql.server_time import read_server_time
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.sql.volatile import VolatileDatabase
 from lucius.telemetry.log_observer import LogObserver
@@ -45,43 +52,90 @@ from lucius.telemetry.metrics import MetricsObserver
 from lucius.telemetry.traces import Traces, open_traces
 from lucius.usecases.accept import Acceptance
 from lucius.usecases.complete import Completion
+from lucius.usecases.fair_slots import FairSlots
 from lucius.usecases.operate import Operations
+from lucius.usecases.pull import Pulls
 from lucius.usecases.query import Queries
-from lucius.usecases.submit import limits_for
+from lucius.usecases.submit import limits_for, terms_for
+from lucius.usecases.waits import WaitCap, WaitKind, Waits
+from lucius.warm_up import warm_up
 from lucius.webhooks import WebhookSender
 
 if TYPE_CHECKING:
     from lucius.engines.temporal.settings import TemporalSettings
 
+log = logging.getLogger("lucius.sql")
+
 SQLITE_FILE = "lucius.db"
+UPGRADE_LOG_SECONDS = 5.0
+STREAM_READS_MAX = 2
+STREAM_READS_PER_CALLER_MAX = 1
+STREAM_READ_SECONDS_MAX = 30.0
+"""How long an event stream waits for its turn to read."""
+LISTS_WAITING_MAX = 64
+"""Lists of one caller that may wait for a slot. They occupy only a connection."""
 
 
-def open_database(settings: Settings) -> Database | None:
-    """The database that the ledger's address names; None for a ledger in memory."""
+def open_database(settings: Settings, statement_seconds: float | None = None) -> Database | None:
+    """The database of the ledger's address; None for a ledger in memory."""
     address = settings.ledger
     if address == "memory":
         return None
     if address == "sqlite":
-        return SqliteDatabase(Path(settings.data) / SQLITE_FILE)
+        return SqliteDatabase(Path(settings.data) / SQLITE_FILE, settings.lists_max, settings.list_seconds_max)
     if address.startswith("sqlite:///"):
-        return SqliteDatabase(Path(address.removeprefix("sqlite:///")))
+        path = Path(address.removeprefix("sqlite:///"))
+        return SqliteDatabase(path, settings.lists_max, settings.list_seconds_max)
     if address.startswith(("postgresql://", "postgres://")):
-        from lucius.sql.postgres import PostgresDatabase
+        from lucius.sql.postgres import STATEMENT_SECONDS, PostgresDatabase
 
-        return PostgresDatabase(address, settings.postgres_pool_max)
-    raise SettingsError(f"LUCIUS_LEDGER={address!r}: it is memory, sqlite, sqlite:///path or postgresql://…")
+        return PostgresDatabase(
+            address,
+            settings.postgres_pool_max,
+            settings.lists_max,
+            settings.list_seconds_max,
+            statement_seconds or STATEMENT_SECONDS,
+        )
+    raise SettingsError(f"LUCIUS_LEDGER={address!r}: must be memory, sqlite, sqlite:///path or postgresql://…")
+
+
+def _log_rows_copied() -> Callable[[int, int], None]:
+    logged_at = time.monotonic()
+
+    def report(done: int, total: int) -> None:
+        nonlocal logged_at
+        if time.monotonic() - logged_at >= UPGRADE_LOG_SECONDS:
+            logged_at = time.monotonic()
+            log.warning("the tables are being upgraded: %d of %d rows copied", done, total)
+
+    return report
+
+
+@asynccontextmanager
+async def open_clock(
+    settings: Settings, database: Database | None, observer: Observer, machine: Clock | None = None
+) -> AsyncIterator[Clock]:
+    """The clock to use: that of a shared database, or else that of this machine."""
+    machine = machine or SystemClock()
+    if database is None or not database.is_shared:
+        yield machine
+        return
+    read = partial(read_server_time, database)
+    async with DatabaseClock(read, machine, settings.clock_skew_seconds_max, observer.failed) as clock:
+        yield clock
 
 
 def _open_stores(settings: Settings, database: Database | None, clock: Clock) -> tuple[Ledger, Bus]:
     bus: Bus
     if settings.bus == "memory":
-        bus = MemoryBus(clock)
+        bus = MemoryBus(clock, dead_seconds=settings.dead_message_seconds)
     elif settings.bus != "sql":
-        raise SettingsError(f"LUCIUS_BUS={settings.bus!r}: it is sql or memory")
+        raise SettingsError(f"LUCIUS_BUS={settings.bus!r}: must be sql or memory")
     elif database is None:
         raise SettingsError("LUCIUS_BUS=sql needs a ledger in SQL; with LUCIUS_LEDGER=memory use LUCIUS_BUS=memory")
     else:
-        sql_bus = SqlBus(database, clock) if database.is_shared else JournaledBus(database, clock)
+        make = SqlBus if database.is_shared else JournaledBus
+        sql_bus = make(database, clock, dead_seconds=settings.dead_message_seconds)
         return SqlLedger(database, sql_bus), sql_bus
     return (MemoryLedger() if database is None else SqlLedger(database)), bus
 
@@ -96,30 +150,35 @@ async def open_app(
     schedules: bool = True,
     upgrades: bool | None = None,
     clock: Clock | None = None,
-) -> AsyncIterator[Desk]:
-    """Everything an application needs, opened and running; closed in reverse, gracefully.
+) -> AsyncIterator[AppContext]:
+    """Everything an application needs, opened and running; closed gracefully in reverse order.
 
     `reconciles`: whether it sweeps, repairs and sends webhooks. `works`: whether it polls for Temporal's tasks.
-    `orchestrates` and `schedules`: whether it runs the orchestrator and the scheduler of runbooks.
+    `orchestrates` and `schedules`: whether it runs the orchestrator and the scheduler of runbooks. `clock`: this
+    machine's clock; that of a shared database takes precedence.
     """
-    clock = clock or SystemClock()
     settings = with_secrets(settings)
     if settings.engine not in (OUTBOX, TEMPORAL):
-        raise SettingsError(f"LUCIUS_ENGINE={settings.engine!r}: it is outbox or temporal")
+        raise SettingsError(f"LUCIUS_ENGINE={settings.engine!r}: must be outbox or temporal")
     registry = _open_registry(settings)
+    if settings.ledger == "sqlite":
+        with data_folder_errors(settings):
+            make_private_folder(Path(settings.data))
+    files = LocalTenantFiles(settings)
     async with AsyncExitStack() as stack:
         database = open_database(settings)
         if database is not None:
             await stack.enter_async_context(database)
             if upgrades if upgrades is not None else is_embedded(settings):
-                await schema.upgrade(database)
+                await schema.upgrade(database, report=_log_rows_copied())
             else:
                 await schema.verify(database)
+        clock = await stack.enter_async_context(open_clock(settings, database, LogObserver(), clock))
+        metrics = MetricsObserver(clock)
+        observer = Observers(metrics, LogObserver())
         ledger, bus = _open_stores(settings, database, clock)
         await stack.enter_async_context(ledger)
         await stack.enter_async_context(bus)
-        metrics = MetricsObserver(clock)
-        observer = Observers(metrics, LogObserver())
         traces = await stack.enter_async_context(open_traces(settings))
         signer = TokenSigner(callback_keys(settings))
         urls = CallbackUrls.under(settings.public_url)
@@ -128,7 +187,7 @@ async def open_app(
         )
         engine: Engine = outbox
         if settings.engine == TEMPORAL:
-            # Jobs that the outbox engine accepted before are its own to finish.
+            # The outbox engine finishes the jobs that it accepted earlier.
             await stack.enter_async_context(outbox)
             engine = _temporal_engine(
                 settings, ledger, bus, clock, signer, urls, observer, traces, works, reconciles, outbox
@@ -138,7 +197,7 @@ async def open_app(
             message_bytes_max=bus.message_bytes_max,
             artifacts_bytes_max=settings.artifacts_bytes_max,
         )
-        acceptance = Acceptance(engine, ledger, registry, bus, clock, observer, rules, _workspace_root(settings))
+        acceptance = Acceptance(engine, ledger, registry, bus, clock, observer, rules, files)
         await acceptance.declare()
         await stack.enter_async_context(engine)
         if reconciles:
@@ -149,14 +208,25 @@ async def open_app(
         watcher = asyncio.create_task(registry.watch(settings.registry_reload_seconds), name="registry")
         stack.callback(watcher.cancel)
         queries = Queries(ledger, engine)
-        yield Desk(
+        authenticator = Authenticator(settings)
+        checks = app_checks(ledger, bus, engine, registry, authenticator, runbooks, schedules)
+        checks.append(clock_check(clock, settings.clock_skew_seconds_max))
+        management = manage(checks, metrics, ledger, bus, runbooks, registry)
+        stack.callback(management.readiness.close)
+
+        def terms_of(tenant_id: str) -> Terms:
+            return terms_for(registry.snapshot(), files, tenant_id)
+
+        yield AppContext(
             settings=settings,
             acceptance=acceptance,
-            completion=Completion(engine, signer, clock, observer, settings.artifacts_bytes_max),
+            completion=Completion(engine, signer, clock, observer, terms_of),
             operations=Operations(
                 engine, queries, ledger, clock,
                 lambda job: limits_for(registry.snapshot(), job.spec.tenant_id, job.spec.routing.resolved_mode),
+                lambda tenant_id: terms_of(tenant_id).admitted,
             ),
+            pulls=Pulls(registry, bus, engine, acceptance),
             queries=queries,
             runbooks=runbooks,
             engine=engine,
@@ -164,10 +234,18 @@ async def open_app(
             bus=bus,
             registry=registry,
             clock=clock,
-            authenticator=Authenticator(settings),
+            authenticator=authenticator,
             observer=observer,
+            list_slots=FairSlots(
+                settings.lists_max, settings.lists_per_caller_max, LISTS_WAITING_MAX, settings.list_seconds_max
+            ),
+            stream_slots=FairSlots(
+                STREAM_READS_MAX, STREAM_READS_PER_CALLER_MAX, settings.streams_max, STREAM_READ_SECONDS_MAX
+            ),
             metrics=metrics,
             traces=traces,
+            waits=_waits(settings, observer),
+            management=management,
             stopping=asyncio.Event(),
         )  # fmt: skip
 
@@ -185,15 +263,25 @@ async def _open_runbooks(
     async with AsyncExitStack() as stack:
         own_files = (database.path,) if isinstance(database, SqliteDatabase) else ()
         if database is None:
-            # A ledger in memory has no tables, and runbooks are tables: theirs are in memory too.
+            # A ledger in memory has no tables, but runbooks need tables: these are in memory too.
             database = await stack.enter_async_context(VolatileDatabase())
             await schema.upgrade(database)
-        limits = SourceLimits(query_seconds=settings.source_query_seconds, rows_max=settings.source_rows_max)
+        if settings.source_still_seconds >= settings.source_query_seconds:
+            raise SettingsError(
+                f"LUCIUS_SOURCE_STILL_SECONDS={settings.source_still_seconds:g} leaves no time to read a file: it must"
+                f" be less than LUCIUS_SOURCE_QUERY_SECONDS={settings.source_query_seconds:g}"
+            )
+        limits = SourceLimits(
+            query_seconds=settings.source_query_seconds,
+            rows_max=settings.source_rows_max,
+            still_seconds=settings.source_still_seconds,
+        )
         scheduler = SchedulerSettings(
             interval=settings.scheduler_interval,
             lease_seconds=settings.scheduler_lease_seconds,
             source_interval=settings.source_interval,
             source_share_min=settings.source_share_min,
+            absence_seconds=settings.source_absence_seconds,
             limits=limits,
         )
         orchestrator = OrchestratorSettings(
@@ -203,41 +291,52 @@ async def _open_runbooks(
         )
         yield await stack.enter_async_context(
             open_runbooks(
-                database, bus, clock, observer, orchestrator, scheduler, os.environ, own_files,
+                database, bus, clock, observer, orchestrator, scheduler, JobTokens(callback_keys(settings)), os.environ,
+                own_files,
                 orchestrates=orchestrates, schedules=schedules,
             )
         )  # fmt: skip
 
 
 @asynccontextmanager
-async def open_runbooks_alone(settings: Settings, *, orchestrates: bool, schedules: bool) -> AsyncIterator[Runbooks]:
-    """Runbooks and what they stand on, without the engine of jobs and everything around it."""
-    clock = SystemClock()
+async def open_runbooks_alone(
+    settings: Settings, *, orchestrates: bool, schedules: bool, clock: Clock | None = None
+) -> AsyncIterator[Management]:
+    """Runbooks and what they depend on, without the engine of jobs and everything around it."""
+    settings = with_secrets(settings)
     database = open_database(settings)
     if database is None:
         raise SettingsError("LUCIUS_LEDGER=memory has no tables")
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(database)
         await schema.verify(database)
-        _, bus = _open_stores(settings, database, clock)
+        clock = await stack.enter_async_context(open_clock(settings, database, LogObserver(), clock))
+        ledger, bus = _open_stores(settings, database, clock)
         await stack.enter_async_context(bus)
-        yield await stack.enter_async_context(
-            _open_runbooks(settings, database, bus, clock, LogObserver(), orchestrates, schedules)
+        metrics = MetricsObserver(clock)
+        observer = Observers(metrics, LogObserver())
+        runbooks = await stack.enter_async_context(
+            _open_runbooks(settings, database, bus, clock, observer, orchestrates, schedules)
         )
+        checks = runbook_checks(ledger, bus, runbooks, schedules)
+        checks.append(clock_check(clock, settings.clock_skew_seconds_max))
+        management = manage(checks, metrics, ledger, bus, runbooks)
+        stack.callback(management.readiness.close)
+        yield management
 
 
 @asynccontextmanager
-async def open_bus(settings: Settings) -> AsyncIterator[Bus]:
+async def open_bus(settings: Settings, clock: Clock | None = None) -> AsyncIterator[Bus]:
     """The bus alone, for a worker that needs nothing else of LUCIUS."""
     database = open_database(settings)
     if database is None or not database.is_shared:
         raise SettingsError(
-            "a worker on the bus needs one that processes share (LUCIUS_LEDGER=postgresql://…); on the embedded default"
-            " it takes its jobs over HTTP"
+            "a worker on the bus needs a shared bus (LUCIUS_LEDGER=postgresql://…); on the embedded default it takes"
+            " its jobs over HTTP"
         )
     async with database:
         await schema.verify(database)
-        async with SqlBus(database, SystemClock()) as bus:
+        async with open_clock(settings, database, LogObserver(), clock) as time, SqlBus(database, time) as bus:
             yield bus
 
 
@@ -247,6 +346,7 @@ def _open_registry(settings: Settings) -> FileRegistry:
         max_inflight=settings.max_inflight,
         max_inflight_per_tenant=settings.max_inflight_per_tenant,
         job_deadline_seconds=settings.job_deadline_seconds,
+        unknown_tenants_allowed=False if settings.tenants_registered_only else None,
     )
     folder = Path(settings.registry) if settings.registry else None
     return FileRegistry(folder, overrides, file_scheme_allowed=is_embedded(settings) or settings.file_refs_allowed)
@@ -277,9 +377,10 @@ def _temporal_engine(
         if error.name is None or not error.name.startswith("temporalio"):
             raise
         raise SettingsError("LUCIUS_ENGINE=temporal needs the extra `temporal`: install lucius[temporal]") from error
-    wanted = temporal_settings(settings)
+    warm_up()  # That import added types, which the threads of a worker decode.
+    options = temporal_settings(settings)
     return TemporalEngine(
-        lambda: connect(wanted, traces.temporal_interceptors()), ledger, bus, clock, signer, urls, observer, wanted,
+        lambda: connect(options, traces.temporal_interceptors()), ledger, bus, clock, signer, urls, observer, options,
         traces.trace, works=works, reconciles=reconciles, elsewhere=elsewhere,
     )  # fmt: skip
 
@@ -293,5 +394,9 @@ def temporal_settings(settings: Settings) -> TemporalSettings:
     return TemporalSettings(**given, **shared)
 
 
-def _workspace_root(settings: Settings) -> str:
-    return settings.workspace_root or (Path(settings.data).resolve() / "workspace").as_uri()
+def _waits(settings: Settings, observer: Observer) -> Waits:
+    caps = {
+        WaitKind.WAIT: WaitCap(per_principal=settings.waits_per_principal_max, in_all=settings.waits_max),
+        WaitKind.STREAM: WaitCap(per_principal=settings.streams_per_principal_max, in_all=settings.streams_max),
+    }
+    return Waits(caps, settings.connections_max, observer)

@@ -1,4 +1,4 @@
-"""Settings come from `LUCIUS_*` environment variables, are read once, and are explicit from then on."""
+"""Settings from `LUCIUS_*` environment variables, which are read once and then passed explicitly."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ from lucius.domain.protocol import PolicyOverride
 
 
 class SettingsError(Exception):
-    """A setting that cannot be used, named."""
+    """An invalid setting; the message names it."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
     """Each field is the variable `LUCIUS_<FIELD>`; `docs/reference/settings.md` describes every one."""
 
-    # Where things are.
+    # Locations.
     ledger: str = "sqlite"
     """`memory`, `sqlite` (a file in the data folder), `sqlite:///path`, or `postgresql://…`."""
     bus: str = "sql"
     """`sql` (in the ledger's database) or `memory`."""
     engine: str = "outbox"
-    """`outbox` or `temporal`: what drives new jobs. Each job stays with the one that accepted it."""
+    """`outbox` or `temporal`: what drives new jobs. Each job stays with the engine that accepted it."""
     registry: str = ""
-    """Folder of `protocols/`, `tenants/` and `globals.yaml`; empty means what ships with LUCIUS."""
+    """Folder of `protocols/`, `tenants/` and `globals.yaml`; empty means the one that ships with LUCIUS."""
     data: str = ".lucius"
     host: str = "127.0.0.1"
     port: int = 8000
+    management_host: str = "127.0.0.1"
+    management_port: str = "auto"
+    """A port, `auto` (8001, or a free one if that is taken) or `off`."""
     orchestrator_url: str = ""
     """The address that services call back on; empty means `http://host:port`."""
     own_callback_urls: tuple[str, ...] = ()
@@ -38,9 +41,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     workspace_root: str = ""
     """Root of `workspace_ref`; empty means the folder `workspace` in the data folder, as a `file://` URI."""
     file_refs_allowed: bool = False
-    """Whether `file` refs are allowed though the ledger is shared: all that touches them is on one machine."""
+    """Whether `file` refs are allowed with a shared ledger: everything that uses them is on one machine."""
+    platform_file_roots: tuple[str, ...] = ()
+    """More folders that `file` refs may be under, as for services: see `lucius.platform.file_roots`."""
 
-    # Who may call.
+    # Authentication.
     api_key: str = ""
     api_keys_file: str = ""
     jwt_issuer: str = ""
@@ -48,6 +53,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     jwks_url: str = ""
     jwt_tenants_claim: str = "tenants"
     jwt_roles_claim: str = "roles"
+    jwt_services_claim: str = ""
+    jwt_worker_ids_claim: str = ""
+    """If either is set, a token is limited to the services and runbook workers that its claims name."""
+    tenants_registered_only: bool = False
+    """Whether commands of unregistered tenants are rejected, whatever `globals.yaml` says."""
     callback_keys: tuple[str, ...] = ()
     """`id:secret` pairs; the first signs, all verify. Empty means a generated one, kept in the data folder."""
 
@@ -59,11 +69,37 @@ class Settings(Struct, frozen=True, kw_only=True):
     batch_commands_max: int = 500
     batch_callbacks_max: int = 500
     page_size_max: int = 500
+    lists_max: int = 2
+    lists_per_caller_max: int = 1
+    list_seconds_max: float = 5.0
     wait_seconds_max: float = 60.0
     pull_max: int = 256
-    connections_max: int = 2_000
 
-    # Policies, where neither the protocol step nor the tenant says otherwise.
+    # Connections.
+    connections_max: int = 2_000
+    waits_per_principal_max: int = 800
+    """Long polls and waits that one principal may have open at once."""
+    waits_max: int = 1_200
+    streams_per_principal_max: int = 100
+    """Event streams and downloads that one principal may have open at once."""
+    streams_max: int = 400
+    connections_per_peer_max: int = 1_000
+    """Connections from one address, unless it is one of `trusted_proxies`."""
+    connections_reserved: int = 100
+    """Beyond `connections_max`, only for health checks and callbacks."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks that many clients come from."""
+    header_bytes_max: int = 32_768
+    headers_max: int = 100
+    bodies_bytes_max: int = 67_108_864
+    """Memory for all bodies that are being received, beyond the first 16 KiB of each."""
+    connect_seconds: float = 10.0
+    header_seconds: float = 10.0
+    body_seconds: float = 30.0
+    keep_alive_seconds: float = 75.0
+    write_seconds: float = 30.0
+
+    # Policies, unless the protocol step or the tenant sets its own.
     max_attempts: int | None = None
     ack_timeout_seconds: float | None = None
     queue_timeout_seconds: float | None = None
@@ -88,6 +124,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     cache_bytes_max: int = 67_108_864
     stop_seconds: float = 10.0
     postgres_pool_max: int = 8
+    clock_skew_seconds_max: float = 30.0
+    """On a shared ledger: how far this machine's clock may be from the database's."""
+    dead_message_seconds: int = 1_209_600
+    """How long a dead letter is kept, unless its job is pruned first."""
 
     # Temporal.
     temporal_address: str = "127.0.0.1:7233"
@@ -111,6 +151,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     source_share_min: float = 0.5
     source_query_seconds: float = 30.0
     source_rows_max: int = 200_000
+    source_still_seconds: float = 2.0
+    source_absence_seconds: float = 300.0
     runbook_sweep_interval: float = 0.5
     runbook_lock_seconds: float = 60.0
     worker_lock_seconds: float = 60.0
@@ -120,6 +162,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     webhook_private_addresses_allowed: bool = False
     webhook_attempts_max: int = 8
     webhook_timeout_seconds: float = 10.0
+    webhook_calls_max: int = 64
+    webhook_calls_per_tenant_max: int = 16
+    webhook_calls_per_host_max: int = 8
 
     # Telemetry.
     log_level: str = "INFO"
@@ -138,7 +183,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 def read_settings(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
-    """Read `LUCIUS_*`; an unknown or unusable variable is refused by name, not passed over."""
+    """Read `LUCIUS_*`; an unknown or invalid variable is an error."""
     environ = os.environ if environ is None else environ
     hints = get_type_hints(Settings)
     values: dict[str, Any] = {}
@@ -161,6 +206,6 @@ def read_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
 
 
 CLIENT_VARIABLES = frozenset({"url", "service", "contract_test"})
-"""Variables with the same prefix that the command line and the contract kit read for themselves."""
+"""Variables with the same prefix that the command line and the contract kit read."""
 SERVICE_PREFIXES = ("platform_", "embedding_", "sis_", "worker_", "source_")
 """Variables of platform services and runbook workers, which may run in the same environment, and of data sources."""

@@ -1,6 +1,6 @@
-"""YAML read for data only: no aliases, anchors, tags, merge keys or duplicate keys, within limits, with line numbers.
+"""Reads YAML as plain data: no aliases, anchors, tags, merge keys or duplicate keys, within limits, with line numbers.
 
-Plain scalars are read as YAML 1.2's core schema reads them, so that `no` and `1:30` stay text.
+Plain scalars are read by YAML 1.2's core schema, so that `no` and `1:30` stay text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAMED: dict[str, Any] = {
 
 
 class YamlFault(Exception):
-    """Text that is not the YAML we read; `line` counts from 1."""
+    """Text that is not supported YAML; `line` counts from 1."""
 
     def __init__(self, line: int, detail: str) -> None:
         super().__init__(detail)
@@ -39,13 +39,13 @@ class YamlFault(Exception):
 
 
 class YamlText(Struct, frozen=True):
-    """A document, and the line on which each of its values stands, by JSON pointer."""
+    """A document, and the line of each of its values by JSON pointer."""
 
     value: Any
     lines: dict[str, int]
 
     def line_of(self, pointer: str) -> int:
-        """The line of the value, or of the nearest one around it."""
+        """The line of the value, or of the nearest enclosing one."""
         while pointer and pointer not in self.lines:
             pointer = pointer.rpartition("/")[0]
         return self.lines.get(pointer, 1)
@@ -54,16 +54,16 @@ class YamlText(Struct, frozen=True):
 def read_yaml(content: bytes) -> YamlText:
     """Raises `YamlFault`."""
     if len(content) > BYTES_MAX:
-        raise YamlFault(1, f"the file has {len(content)} bytes; at most {BYTES_MAX} are read")
+        raise YamlFault(1, f"the file has {len(content)} bytes; at most {BYTES_MAX} are allowed")
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
         raise YamlFault(content.count(b"\n", 0, error.start) + 1, "the file is not UTF-8") from None
     try:
-        # The events come first: they show anchors and depth before a tree is built from them.
-        gauge = _Gauge()
+        # Events are checked first: they show anchors and depth before a tree is built.
+        checker = _EventChecker()
         for event in yaml.parse(text, Loader=_LOADER):
-            gauge.see(event)
+            checker.check(event)
         node = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -74,16 +74,16 @@ def read_yaml(content: bytes) -> YamlText:
     return YamlText(None if node is None else _value(node, "", lines), lines)
 
 
-class _Gauge:
+class _EventChecker:
     def __init__(self) -> None:
         self._depth = 0
 
-    def see(self, event: Any) -> None:
+    def check(self, event: Any) -> None:
         line = event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise YamlFault(line, "anchors and aliases are not read; write the value out")
+            raise YamlFault(line, "anchors and aliases are not supported; write the value out")
         if getattr(event, "tag", None) is not None:
-            raise YamlFault(line, f"the tag {event.tag} is not read; write a plain value")
+            raise YamlFault(line, f"the tag {event.tag} is not supported; write a plain value")
         if isinstance(event, yaml.CollectionStartEvent):
             self._depth += 1
             if self._depth > DEPTH_MAX:
@@ -109,12 +109,12 @@ def _mapping(node: yaml.MappingNode, pointer: str, lines: dict[str, int]) -> dic
             raise YamlFault(line, "a key must be plain text")
         key = str(key_node.value)
         if key == "<<" and not key_node.style:
-            raise YamlFault(line, "merge keys are not read; write the members out")
+            raise YamlFault(line, "merge keys are not supported; write the members out")
         if key in members:
-            raise YamlFault(line, f"the key {key} stands twice")
-        place = f"{pointer}/{pointer_token(key)}"
-        lines[place] = line
-        members[key] = _value(member, place, lines)
+            raise YamlFault(line, f"duplicate key {key!r}")
+        member_pointer = f"{pointer}/{pointer_token(key)}"
+        lines[member_pointer] = line
+        members[key] = _value(member, member_pointer, lines)
     return members
 
 

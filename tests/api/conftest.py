@@ -18,10 +18,11 @@ import httpx
 import pytest
 
 from lucius.api.app import create_front
+from lucius.api.management import create_management
+from lucius.app_context import AppContext
 from lucius.bootstrap import open_app
-from lucius.clocks import SystemClock
-from lucius.desk import Desk
 from lucius.settings import Settings
+from lucius.testing.samples import ShiftedClock
 
 KEY = "lk_of_the_api_tests_0123456789"
 CALLBACK_KEYS = ("k1:0123456789abcdef0123456789abcdef",)
@@ -30,26 +31,17 @@ IDS = ("jobId", "stepId", "tenant_id", "attempt_no", "lease_id")
 _numbers = count(1)
 
 
-class ShiftedClock(SystemClock):
-    """The real time, moved on by what a test says."""
-
-    shift_seconds = 0.0
-
-    def now(self) -> int:
-        return super().now() + int(self.shift_seconds * 1000)
-
-
 class Api:
     """One caller of one application."""
 
-    def __init__(self, desk: Desk, client: httpx.AsyncClient, clock: ShiftedClock) -> None:
-        self.desk = desk
+    def __init__(self, context: AppContext, client: httpx.AsyncClient, clock: ShiftedClock) -> None:
+        self.context = context
         self.client = client
         self.clock = clock
 
     def with_key(self, key: str) -> Api:
         """The same application, called by somebody else."""
-        return Api(self.desk, new_client(self.desk, key), self.clock)
+        return Api(self.context, new_client(self.context, key), self.clock)
 
     @staticmethod
     def assert_problem(answer: httpx.Response, status: int, code: str, pointer: str | None = None) -> dict[str, Any]:
@@ -71,6 +63,19 @@ class Api:
         if status == 401:
             assert answer.headers["www-authenticate"] == "Bearer"
         return problem
+
+    # --- As an operator ----------------------------------------------------------------------------------------------
+
+    async def look(self, path: str) -> httpx.Response:
+        """What the management port answers."""
+        transport = httpx.ASGITransport(app=create_management(self.context.management))
+        async with httpx.AsyncClient(transport=transport, base_url="http://management.test", timeout=60) as client:
+            return await client.get(path)
+
+    async def readiness(self) -> tuple[int, str, dict[str, Any]]:
+        """Status code, status, and what was found, by name."""
+        ready = await self.look("/readyz")
+        return ready.status_code, ready.json()["status"], ready.json()["checks"]
 
     # --- As a client -------------------------------------------------------------------------------------------------
 
@@ -147,7 +152,7 @@ class Api:
         """A callback for a directive. `fields` go into its body, before the directive's own ids."""
         body = {name: directive[name] for name in IDS} | fields
         headers = {"Lucius-Callback-Token": directive["callback_token"] if token is None else token}
-        async with new_client(self.desk, None) as nobody:  # The token is the only credential.
+        async with new_client(self.context, None) as nobody:  # The token is the only credential.
             return await nobody.post(f"/v1/callbacks/{kind}", json=body, headers=headers)
 
     async def ack(self, directive: dict[str, Any], **fields: Any) -> httpx.Response:
@@ -174,9 +179,9 @@ class Api:
         return directive
 
 
-def new_client(desk: Desk, key: str | None) -> httpx.AsyncClient:
+def new_client(context: AppContext, key: str | None) -> httpx.AsyncClient:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    transport = httpx.ASGITransport(app=create_front(desk))
+    transport = httpx.ASGITransport(app=create_front(context))
     return httpx.AsyncClient(transport=transport, base_url="http://lucius.test", headers=headers, timeout=60)
 
 
@@ -198,8 +203,8 @@ async def open_api(tmp_path: Path) -> AsyncIterator[OpenApi]:
                 "ack_backoff_seconds": (0.01,),
             }
             clock = ShiftedClock()
-            desk = await stack.enter_async_context(open_app(Settings(**known | settings), clock=clock))
-            return Api(desk, await stack.enter_async_context(new_client(desk, KEY)), clock)
+            context = await stack.enter_async_context(open_app(Settings(**known | settings), clock=clock))
+            return Api(context, await stack.enter_async_context(new_client(context, KEY)), clock)
 
         yield open_
 
@@ -244,7 +249,7 @@ class LiveServer:
     def __init__(self, data: Path, options: tuple[str, ...], environment: dict[str, str]) -> None:
         self.data = data
         self.key = KEY
-        self.environment = clean_environment(LUCIUS_API_KEY=KEY, **environment)
+        self.environment = clean_environment(**{"LUCIUS_API_KEY": KEY} | environment)
         self._out, self._err = data.parent / "out.txt", data.parent / "err.txt"
         command = [*LUCIUS, "up", "--port", "0", "--data", str(data), *options]
         with self._out.open("wb") as out, self._err.open("wb") as err:

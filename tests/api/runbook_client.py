@@ -55,11 +55,13 @@ def csv_of(*keys: str) -> str:
 
 
 def succeed(job: dict[str, Any]) -> dict[str, Any]:
-    return {"jobId": job["jobId"], "status": "Success", "result": {"guid": f"g-{job['parameters'].get('Upn')}"}}
+    result = {"guid": f"g-{job['parameters'].get('Upn')}"}
+    return {"jobId": job["jobId"], "status": "Success", "result": result, "correlationData": job["correlationData"]}
 
 
 def fail(job: dict[str, Any], message: str = "boom") -> dict[str, Any]:
-    return {"jobId": job["jobId"], "status": "Failure", "error": {"message": message}}
+    error = {"message": message}
+    return {"jobId": job["jobId"], "status": "Failure", "error": error, "correlationData": job["correlationData"]}
 
 
 class RunbookCaller:

@@ -96,8 +96,12 @@ async def test_wrong_credentials_are_refused_everywhere(api: Any, header: str | 
 
 async def test_machines_need_no_credential(api: Any) -> None:
     del api.client.headers["Authorization"]
-    for path in ("/healthz", "/readyz", "/metrics", "/openapi.json"):
+    for path in ("/healthz", "/readyz", "/openapi.json"):
         assert (await api.client.get(path)).status_code == 200
+
+
+async def test_metrics_are_not_on_the_main_port(api: Any) -> None:
+    api.assert_problem(await api.client.get("/metrics"), 404, "NOT_FOUND")
 
 
 async def test_scheme_is_read_in_any_case(api: Any) -> None:
@@ -190,7 +194,7 @@ async def test_audit_trail_names_the_caller(guarded: Any) -> None:
     acme = guarded.with_key(key_of("acme"))
     job_id = await acme.accepted()
     await acme.operate(job_id, "pause")
-    assert (await guarded.events(job_id))[-1]["by"] == "acme"
+    assert (await guarded.events(job_id))[-1]["by"] == "key:acme"
 
 
 async def test_token_of_the_issuer_carries_tenants_and_roles(open_api: Any, tmp_path: Path) -> None:
@@ -246,7 +250,7 @@ async def test_defect_is_logged_and_not_told(
     async def broken(*arguments: object) -> None:
         raise RuntimeError("the inside of the house")
 
-    monkeypatch.setattr(type(api.desk.queries), "jobs", broken)
+    monkeypatch.setattr(type(api.context.queries), "jobs", broken)
     answer = await api.client.get("/v1/jobs", headers={"X-Correlation-Id": "find-me"})
     api.assert_problem(answer, 500, "INTERNAL")
     assert "house" not in answer.text

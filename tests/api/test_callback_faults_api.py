@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -224,3 +225,43 @@ async def test_pulled_directive_is_locked_and_comes_again_if_nobody_acks(open_ap
     assert (await api.ack(first)).json()["outcome"] == "APPLIED"
     api.clock.shift_seconds = 25
     assert await api.pull(wait_seconds=0) == []
+
+
+@pytest.mark.parametrize(
+    ("output_ref", "status", "code", "pointer"),
+    [
+        ("ftp://files.example/out", 403, "REF_FORBIDDEN", "/output_ref"),
+        ("https://elsewhere.example/out", 403, "REF_FORBIDDEN", "/output_ref"),
+        ("https://user:hidden@files.example/out", 403, "REF_FORBIDDEN", "/output_ref"),
+        ({"uri": "https://files.example/out?sig=abc"}, 403, "REF_FORBIDDEN", "/output_ref/uri"),
+        ("https://files.example/../out", 422, "REF_INVALID", "/output_ref"),
+        ({"path": "/out"}, 422, "REF_INVALID", "/output_ref/uri"),
+        (["https://files.example/out"], 422, "REF_INVALID", "/output_ref"),
+        ("", 422, "REF_INVALID", "/output_ref"),
+    ],
+)
+async def test_output_ref_of_a_result_is_held_to_the_tenants_ref_policy(
+    open_api: Any, registry_folder: Path, output_ref: Any, status: int, code: str, pointer: str
+) -> None:
+    policy = "id: acme\nrefs: {schemes: [https], hosts: [files.example, documents.example]}\n"
+    (registry_folder / "tenants" / "acme.yaml").write_text(policy)
+    api = await open_api(registry=str(registry_folder))
+    job_id = await api.accepted()
+    directive = await api.take()
+    problem = api.assert_problem(await api.result(directive, output_ref=output_ref), status, code, pointer)
+    assert "hidden" not in problem["detail"]
+    assert (await api.job(job_id))["status"] == "IN_PROGRESS", "nothing was told to the engine"
+    fields = {name: directive[name] for name in ("jobId", "stepId", "tenant_id", "attempt_no", "lease_id")}
+    item = {"type": "RESULT", "status": "SUCCEEDED", "callback_token": directive["callback_token"], **fields}
+    batch = {"callbacks": [item | {"output_ref": output_ref}, item | {"output_ref": "https://files.example/out"}]}
+    first, second = (await api.client.post("/v1/callbacks:batch", json=batch)).json()["outcomes"]
+    assert (first["code"], second["outcome"]) == (code, "APPLIED")
+
+
+async def test_output_ref_of_a_failure_and_none_at_all_are_not_looked_at(api: Any) -> None:
+    await api.accepted()
+    directive = await api.take()
+    failed = await api.result(directive, "FAILED", failure_class="RETRYABLE", output_ref="ftp://nowhere.example/")
+    assert failed.json()["outcome"] == "APPLIED", "it is not kept"
+    again = await api.take()
+    assert (await api.result(again, output_ref=None)).json()["outcome"] == "APPLIED"

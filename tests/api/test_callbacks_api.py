@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lucius.usecases.complete import CODE_CHARS_MAX, MESSAGE_CHARS_MAX
+from lucius.api.callback_bodies import CODE_CHARS_MAX, MESSAGE_CHARS_MAX
 
 
 async def test_callbacks_carry_a_job_through_its_steps(any_api: Any) -> None:
@@ -176,7 +176,7 @@ async def test_nul_and_odd_characters_survive(any_api: Any) -> None:
     assert job["error"] == {"code": "C\ufffd", "message": message.replace("\x00", "\ufffd")}
     assert job["steps"][0]["note"] == note.replace("\x00", "\ufffd")
     other = await api.accepted()
-    await api.work(artifacts={"a\x00": "b\x00c"}, output_ref="blob://x/\x00")
+    await api.work(artifacts={"a\x00": "b\x00c"}, output_ref={"uri": "blob://x/1", "note": "\x00"})
     assert (await api.job(other))["steps"][0]["artifacts"] == {"a\x00": "b\x00c"}
     assert (await api.operate(await api.accepted(), "cancel", {"reason": "no\x00pe"})).status_code == 202
 
@@ -263,3 +263,29 @@ async def test_token_appears_in_no_answer_event_or_log(api: Any, caplog: pytest.
     assert all(signature not in answer.text for answer in answers)
     assert signature not in caplog.text
     assert signature not in json.dumps([vars(record) for record in caplog.records], default=repr)
+
+
+# --- Repeats ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_flood_of_repeated_callbacks_is_counted_and_leaves_one_event_of_each_kind(any_api: Any) -> None:
+    api = any_api
+    job_id = await api.accepted()
+    directive = await api.take()
+    ids = {name: directive[name] for name in ("jobId", "stepId", "tenant_id", "attempt_no", "lease_id")}
+    ids["callback_token"] = directive["callback_token"]
+    once = [{"type": "ACK", **ids}, {"type": "RESULT", "status": "SUCCEEDED", **ids}]
+    again = [*once, {"type": "RESULT", "status": "FAILED", **ids}, {"type": "HEARTBEAT", "progress": 0.5, **ids}]
+    for _ in range(4):
+        answer = await api.client.post("/v1/callbacks:batch", json={"callbacks": [*once, *again * 100]})
+        assert answer.status_code == 200, answer.text
+    outcomes = [one.get("outcome") or one["code"] for one in answer.json()["outcomes"]]
+    assert outcomes == ["DUPLICATE"] * 2 + ["DUPLICATE", "DUPLICATE", "LATE", "JOB_TERMINAL"] * 100
+    trail = [(event["type"], event.get("outcome")) for event in await api.events(job_id)]
+    assert trail == [
+        ("ACCEPTED", None), ("ATTEMPT_CREATED", None), ("PUBLISHED", None), ("ACK", "APPLIED"), ("RESULT", "APPLIED"),
+        ("JOB_SUCCEEDED", None), ("ACK", "DUPLICATE"), ("RESULT", "DUPLICATE"), ("RESULT", "LATE"),
+        ("HEARTBEAT", "JOB_TERMINAL"),
+    ]  # fmt: skip
+    counted = (await api.look("/metrics")).text
+    assert 'lucius_callbacks_total{kind="RESULT",outcome="DUPLICATE"} 403.0' in counted

@@ -107,6 +107,40 @@ async def test_mode_and_tenant_rules_of_the_registry_hold(open_api: Any, registr
     assert await api.count() == 3
 
 
+async def test_a_setting_shuts_out_tenants_that_the_registry_does_not_name(
+    open_api: Any, registry_folder: Path, tmp_path: Path
+) -> None:
+    (registry_folder / "globals.yaml").write_text("unknown_tenants_allowed: true\n")
+    (registry_folder / "tenants" / "acme.yaml").write_text("id: acme\n")
+    opened = await open_api(registry=str(registry_folder), data=str(tmp_path / "first"))
+    assert (await opened.submit(tenant_id="stranger")).status_code == 202, "off by default"
+    known = {"registry": str(registry_folder), "tenants_registered_only": True, "ledger": f"sqlite:///{tmp_path}/l.db"}
+    api = await open_api(**known)
+    assert (await api.submit(tenant_id="ACME")).status_code == 202
+    refused = await api.submit(tenant_id="stranger")
+    problem = api.assert_problem(refused, 403, "TENANT_FORBIDDEN", "/tenant_id")
+    assert "tenants/" in problem["detail"], "it says what to do"
+    checked = await api.client.post("/v1/commands:validate", json=api.envelope(tenant_id="stranger"))
+    api.assert_problem(checked, 403, "TENANT_FORBIDDEN", "/tenant_id")
+    batch = {"commands": [api.envelope(tenant_id="stranger"), api.envelope()]}
+    results = (await api.client.post("/v1/commands:batch", json=batch)).json()["results"]
+    assert [one.get("code") for one in results] == ["TENANT_FORBIDDEN", None]
+
+
+async def test_a_job_of_a_tenant_that_is_shut_out_is_not_redriven(open_api: Any, registry_folder: Path) -> None:
+    tenant = registry_folder / "tenants" / "acme.yaml"
+    tenant.write_text("id: acme\n")
+    settings = {"registry": str(registry_folder), "tenants_registered_only": True, "registry_reload_seconds": 0.02}
+    api = await open_api(**settings)
+    job_id = await api.accepted()
+    await api.fail()
+    tenant.unlink()
+    async with asyncio.timeout(20):
+        while "acme" in api.context.registry.snapshot().tenants:
+            await asyncio.sleep(0.01)
+    api.assert_problem(await api.operate(job_id, "redrive"), 403, "TENANT_FORBIDDEN")
+
+
 async def test_request_rate_is_kept_per_tenant(open_api: Any, registry_folder: Path) -> None:
     (registry_folder / "tenants" / "acme.yaml").write_text("id: acme\nrequests_per_second: 0.5\n")
     api = await open_api(registry=str(registry_folder))

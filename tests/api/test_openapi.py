@@ -110,7 +110,7 @@ def test_messages_come_from_the_published_files(name: str) -> None:
 async def test_document_names_every_route_and_no_other(api: Any) -> None:
     routes = {
         (route.path, method.lower())
-        for route in create_app(api.desk).routes
+        for route in create_app(api.context).routes
         if isinstance(route, Route)
         for method in (route.methods or ()) - {"HEAD"}
     }
@@ -126,6 +126,17 @@ async def test_document_states_the_limits_that_are_set(open_api: Any) -> None:
     assert schemas["CallbackBatch"]["properties"]["callbacks"]["maxItems"] == 5
     assert schemas["Pull"]["properties"]["max"]["maximum"] == 4
     api.assert_problem(await api.client.get("/v1/jobs?limit=8"), 422, "ENVELOPE_INVALID")
+
+
+async def test_every_field_of_an_answer_is_documented(api: Any) -> None:
+    job_id = await api.accepted(api.envelope_of_three())
+    job = await api.job(job_id)
+    (step, *_) = (await api.client.get(f"/v1/jobs/{job_id}/steps")).json()["steps"]
+    (tenant, *_) = (await api.client.get("/v1/admin/tenants")).json()["items"]
+    protocol = (await api.client.get("/v1/protocols/OCR")).json()
+    for name, shown in (("Job", job), ("Step", step), ("Attempt", step["attempts"][0]), ("Tenant", tenant),
+                        ("Protocol", protocol)):  # fmt: skip
+        assert set(shown) == set(DOCUMENT["components"]["schemas"][name]["properties"]), name
 
 
 async def test_examples_of_commands_are_taken(api: Any) -> None:
@@ -164,7 +175,7 @@ async def test_answers_and_directives_meet_their_schemas(api: Any) -> None:
     for path, name in (
         ("/v1/jobs", "JobList"), ("/v1/protocols", "ProtocolList"), ("/v1/protocols/OCR", "Protocol"),
         ("/v1/admin/outbox", "OutboxList"), ("/v1/admin/dead-letters", "DeadLetters"), ("/v1/admin/lanes", "LaneList"),
-        ("/v1/admin/tenants", "TenantList"), ("/healthz", "Health"), ("/readyz", "Readiness"),
+        ("/v1/admin/tenants", "TenantList"), ("/healthz", "Health"), ("/readyz", "Health"),
     ):  # fmt: skip
         meets(name, (await api.client.get(path)).json())
     meets("Problem", (await api.submit(payload=3)).json())

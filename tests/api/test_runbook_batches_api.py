@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.api.runbook_client import PLAIN, QUICK, YAML, RunbookCaller, csv_of, fail, succeed
+from tests.api.runbook_client import PLAIN, QUICK, WORKER, YAML, RunbookCaller, csv_of, fail, succeed
+
+from lucius.runbooks.core.messages import job_ref
 
 
 @pytest.fixture
@@ -116,6 +118,36 @@ async def test_too_many_failures_hold_a_batch_until_it_is_resumed(caller: Runboo
     caller.api.assert_problem(answer, 409, "CONFLICT")
 
 
+async def test_a_dead_job_is_listed_with_its_batch_and_sent_again(
+    ledger_settings: dict[str, str], open_api: Any
+) -> None:
+    caller = RunbookCaller(await open_api(**QUICK, **ledger_settings))
+    await caller.publish(PLAIN)
+    batch = await caller.create("ann", runbook="plain")
+    [job] = await caller.jobs(1)
+    await caller.api.context.bus.dead_letter([job_ref(WORKER, job["jobId"])], "broken")
+    (message,) = (await caller.get("/v1/admin/dead-letters"))["messages"]
+    about = message["runbook"]
+    assert (about["batch_id"], about["phase"], about["member"], about["step"]) == (batch, "only", "ann", "a")
+    assert about["awaited"]
+    assert about["can_be_sent"]
+    shown = await caller.batch(batch)
+    assert [one["messageId"] for one in shown["dead_messages"]] == [job["jobId"]]
+    assert any(job["jobId"] in one and "dead letter" in one for one in shown["waiting_for"])
+    answer = await caller.client.post(f"/v1/batches/{batch}:send-again", json={"messages": ["nothing-1"]})
+    caller.api.assert_problem(answer, 404, "NOT_FOUND")
+    answer = await caller.client.post(f"/v1/batches/{batch}:send-again", json={"messages": [""]})
+    caller.api.assert_problem(answer, 422, "ENVELOPE_INVALID")
+    assert await caller.act(batch, "send-again", {"messages": [job["jobId"]]}) == {
+        "batch_id": batch, "sent": [job["jobId"]], "more": False,
+    }  # fmt: skip
+    assert (await caller.get("/v1/admin/dead-letters"))["messages"] == []
+    assert await caller.work(1) == [job]
+    await caller.work_until(batch, "completed")
+    events = (await caller.get(f"/v1/batches/{batch}/events"))["items"]
+    assert "messages-sent-again" in [one["kind"] for one in events]
+
+
 async def test_cancel_stops_what_has_not_been_sent(plain: RunbookCaller) -> None:
     batch = await plain.create("ann", runbook="plain", start="2031-01-01T00:00:00Z")
     answer = await plain.act(batch, "cancel", {"reason": "not\0 now"})
@@ -135,9 +167,9 @@ async def test_cancel_stops_what_has_not_been_sent(plain: RunbookCaller) -> None
 
 async def test_a_batch_is_advanced_by_hand(plain: RunbookCaller) -> None:
     batch = await plain.create("ann", runbook="plain", advance="manual")
-    assert (await plain.batch(batch))["waiting_for"] == ["phase only is begun by hand: advance the batch"]
+    assert (await plain.batch(batch))["waiting_for"] == ["phase only starts manually: advance the batch"]
     (ann,) = await plain.members(batch)
-    assert ann["waiting_for"] == "phase only is begun by hand: advance the batch"
+    assert ann["waiting_for"] == "phase only starts manually: advance the batch"
     assert await plain.act(batch, "advance") == {"batch_id": batch, "phase": "only"}
     answer = await plain.client.post(f"/v1/batches/{batch}:advance", json={})
     plain.api.assert_problem(answer, 409, "CONFLICT")
@@ -186,6 +218,7 @@ WRONG_BATCHES = [
     ({"runbook": "plain", "csv": "Upn\na\n", "start": "2030-01-01T00:00:00"}, 422, "ENVELOPE_INVALID", "/start"),
     ({"runbook": "plain", "csv": "Upn\na\n", "start": "9999-12-31T00:00:00Z"}, 422, "ENVELOPE_INVALID", "/start"),
     ({"runbook": "plain", "csv": "Upn\na\n", "start": "0001-01-01T00:00:00Z"}, 422, "ENVELOPE_INVALID", "/start"),
+    ({"runbook": "plain", "csv": "Upn\na\n", "start": "1970-01-01T00:00:00+23:59"}, 422, "ENVELOPE_INVALID", "/start"),
     ({"runbook": "plain", "csv": "Upn\na\n", "advance": "never"}, 422, "ENVELOPE_INVALID", "/advance"),
     ({"runbook": "plain", "csv": "Upn\na\n", "more": 1}, 422, "ENVELOPE_INVALID", ""),
     ({"runbook": "plain"}, 422, "ENVELOPE_INVALID", ""),

@@ -12,7 +12,7 @@ from tests.api.runbook_client import PLAIN, QUICK, YAML, RunbookCaller, csv_of
 
 from lucius.api.runbook_operations import RUNBOOK_OPERATIONS
 from lucius.domain.errors import STATUS_OF
-from lucius.runbooks.definition.schema import runbook_schema
+from lucius.runbooks.core.definition.schema import runbook_schema
 
 SOURCE = """\
 name: sourced
@@ -310,7 +310,7 @@ async def test_acts_are_written_under_the_name_of_the_caller(guarded: Any) -> No
     await operator.act(batch, "cancel")
     trail = await admin.get("/v1/runbooks/plain/events")
     actors = {one["kind"]: one["actor"] for one in trail["items"]}
-    assert (actors["runbook-published"], actors["batch-cancelled"]) == ("admin", "operate")
+    assert (actors["runbook-published"], actors["batch-cancelled"]) == ("key:admin", "key:operate")
     await admin.client.aclose()
     await operator.client.aclose()
 

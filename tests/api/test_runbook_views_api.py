@@ -163,7 +163,7 @@ async def test_polls_and_retries_are_named(caller: RunbookCaller) -> None:
     ann, bob = await caller.jobs(2)
     await caller.results(succeed(ann) | {"result": {"complete": False}}, fail(bob, "not\nnow"))
     assert (await caller.batch(batch))["waiting_for"] == [
-        "phase only is at step 1 of 2 (a): 1 step polls, 1 waits to be tried again"
+        "phase only is at step 1 of 2 (a): 1 step polls, 1 waits for a retry"
     ]
     sentences = {one["member"]: one["waiting_for"] for one in await caller.members(batch)}
     assert sentences["ann"].startswith("step a polls again at 2")
@@ -219,7 +219,7 @@ async def test_export_has_a_line_a_member_and_a_column_a_step(anywhere: RunbookC
 
 
 async def test_export_reads_page_by_page(caller: RunbookCaller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lucius.runbooks.views.export.PAGE", 2)
+    monkeypatch.setattr("lucius.runbooks.service.views.export.PAGE", 2)
     await caller.publish(PLAIN)
     keys = [f"user-{number}" for number in range(4)]
     batch = await caller.create(*keys, runbook="plain", start=LATER)
@@ -234,6 +234,6 @@ async def test_export_of_two_versions_has_a_column_for_each(caller: RunbookCalle
     await caller.publish(PLAIN.replace("offset: T-0", "offset: T-1h"))
     await caller.until(batch, lambda batch: batch["version"] == 2)
     header = (await caller.client.get(f"/v1/batches/{batch}/export")).text.partition("\r\n")[0]
-    assert header == "member,status,only/a (v1),only/b (v1),only/a (v2),only/b (v2),error"
+    assert header == '"member","status","only/a (v1)","only/b (v1)","only/a (v2)","only/b (v2)","error"'
     shown = await caller.batch(batch)
     assert [(one["version"], one["status"]) for one in shown["phase_list"]] == [(1, "skipped"), (2, "pending")]

@@ -32,7 +32,7 @@ async def test_pull_hands_out_jobs_as_the_contract_has_them(busy: RunbookCaller)
     assert (job["workerId"], job["functionName"]) == (WORKER, "A")
     assert job["parameters"] == {"Upn": "ann"}
     data = job["correlationData"]
-    assert set(data) == {"kind", "stepExecutionId", "isInitStep", "runbookName", "runbookVersion"}
+    assert set(data) == {"kind", "stepExecutionId", "isInitStep", "runbookName", "runbookVersion", "token"}
     assert job["jobId"] == f"step-{data['stepExecutionId']}-a1"
     assert await busy.pull(wait_seconds=0) == [], "those that were pulled are locked"
 
@@ -102,7 +102,7 @@ async def test_a_job_is_not_locked_for_a_worker_that_has_gone(busy: RunbookCalle
     scope = {
         "type": "http", "method": "POST", "path": "/v1/worker-jobs:pull", "headers": headers, "query_string": b"",
     }  # fmt: skip
-    await create_front(busy.api.desk)(scope, receive, send)
+    await create_front(busy.api.context)(scope, receive, send)
     assert sent[-1]["body"] == b'{"jobs":[]}'
     assert len(await busy.pull(wait_seconds=0)) == 3, "they were locked for somebody who had gone"
 
@@ -111,9 +111,11 @@ async def test_renew_says_for_each_job_whether_it_is_still_held(busy: RunbookCal
     jobs = await busy.jobs(3)
     await busy.results(succeed(jobs[0]))
     wanted = [job["jobId"] for job in jobs] + ["step-999-a1"]
-    answer = await busy.post("/v1/worker-jobs:renew", {"workerId": WORKER, "jobIds": wanted})
+    tokens = [job["correlationData"]["token"] for job in jobs] + [None]
+    answer = await busy.post("/v1/worker-jobs:renew", {"workerId": WORKER, "jobIds": wanted, "tokens": tokens})
     assert answer == {"renewed": [False, True, True, False]}
-    assert await busy.post("/v1/worker-jobs:renew", {"jobIds": wanted}) == answer, "the worker can be looked up"
+    answer_without = await busy.post("/v1/worker-jobs:renew", {"jobIds": wanted, "tokens": tokens})
+    assert answer_without == answer, "the worker can be looked up"
 
 
 async def test_a_lock_that_ran_out_hands_the_job_out_again(open_api: Any) -> None:
@@ -138,12 +140,12 @@ async def test_results_are_answered_one_by_one_in_their_order(busy: RunbookCalle
         fail(bob),
         "nonsense",
         {"jobId": "step-77-a1", "status": "Success"},
-        {"jobId": carl["jobId"].replace("-a1", "-a9"), "status": "Success"},
+        succeed(carl) | {"jobId": carl["jobId"].replace("-a1", "-a9")},
         {"jobId": 5, "status": "Success"},
     )
     assert [one.get("outcome") or one["code"] for one in outcomes] == [
         "APPLIED", "ENVELOPE_INVALID", "DUPLICATE", "ENVELOPE_INVALID", "APPLIED", "ENVELOPE_INVALID", "UNKNOWN",
-        "STALE", "ENVELOPE_INVALID",
+        "UNAUTHENTICATED", "ENVELOPE_INVALID",
     ]  # fmt: skip
     assert [one["jobId"] for one in outcomes[:5]] == [
         ann["jobId"], None, ann["jobId"], bob["jobId"], bob["jobId"],
@@ -154,9 +156,9 @@ async def test_results_are_answered_one_by_one_in_their_order(busy: RunbookCalle
 async def test_results_are_read_in_any_letter_case(busy: RunbookCaller) -> None:
     ann, bob, carl = await busy.jobs(3)
     outcomes = await busy.results(
-        {"JOBID": ann["jobId"], "Status": "SUCCESS", "RESULT": {"Guid": 1}},
-        {"jobid": bob["jobId"], "status": "failure", "Error": {"MESSAGE": "no such mailbox"}},
-        {"JobId": carl["jobId"], "STATUS": "Failure", "error": "in one word"},
+        {"JOBID": ann["jobId"], "Status": "SUCCESS", "RESULT": {"Guid": 1}, "CORRELATIONDATA": ann["correlationData"]},
+        fail(bob) | {"status": "failure", "error": {"MESSAGE": "no such mailbox"}},
+        fail(carl) | {"error": "in one word"},
     )
     assert [one["outcome"] for one in outcomes] == ["APPLIED"] * 3
     errors = {one["member"]: one["steps"][0]["error"] for one in await busy.members(1)}
@@ -187,9 +189,9 @@ async def test_results_that_are_hostile_change_nothing_else(busy: RunbookCaller)
     for _ in range(100):
         deep = [deep]
     outcomes = await busy.results(
-        {"jobId": ann["jobId"], "status": "Success", "result": deep},
-        {"jobId": bob["jobId"], "status": "Failure", "error": {"message": "a\0b" * 5_000}},
-        {"jobId": carl["jobId"], "status": "Success", "result": {"guid": 10**30, "n": "a\0b"}},
+        succeed(ann) | {"result": deep},
+        fail(bob, "a\0b" * 5_000),
+        succeed(carl) | {"result": {"guid": 10**30, "n": "a\0b"}},
     )
     assert [one.get("outcome") or one["code"] for one in outcomes] == ["ENVELOPE_INVALID", "APPLIED", "APPLIED"]
     errors = {one["member"]: one["steps"][0]["error"] for one in await busy.members(1)}
@@ -209,6 +211,6 @@ async def test_results_that_cannot_be_read_are_refused(caller: RunbookCaller) ->
 
 async def test_results_are_counted(busy: RunbookCaller) -> None:
     await busy.work(3)
-    text = (await busy.client.get("/metrics")).text
+    text = (await busy.api.look("/metrics")).text
     lines = [line for line in text.splitlines() if line.startswith("lucius_runbook_results")]
     assert 'lucius_runbook_results_total{outcome="APPLIED"} 3.0' in lines

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +34,14 @@ class Disk(apsw.VFS):
     def xOpen(self, name: Any, flags: Any) -> File:
         return File("unix", name, flags)
 
+    @staticmethod
+    def fill() -> None:
+        Disk.is_full = True
+
+    @staticmethod
+    def empty() -> None:
+        Disk.is_full = False
+
 
 DISK = Disk()
 """Stays registered while the process lives: connections must not outlive it."""
@@ -55,7 +65,7 @@ class Trouble:
 
     @contextmanager
     def made(self) -> Iterator[None]:
-        path = Path(self.api.desk.settings.data) / "lucius.db"
+        path = Path(self.api.context.settings.data) / "lucius.db"
         if self.kind == "locked":
             other = apsw.Connection(str(path))
             other.set_busy_timeout(5_000)  # The server itself may be at a commit.
@@ -72,7 +82,7 @@ class Trouble:
             finally:
                 Disk.is_full = False
         else:
-            connection = self.api.desk.ledger._database._writer._connection
+            connection = self.api.context.ledger._database._writer._connection
             maximum = connection.execute("PRAGMA max_page_count").get
             pages = connection.execute("PRAGMA page_count").get
             connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -142,19 +152,24 @@ async def test_operations_are_refused_whole(api: Any) -> None:
 @pytest.mark.parametrize("trouble", ["locked", "full disk"], indirect=True)
 async def test_readiness_names_the_ledger_until_it_can_be_written(trouble: Trouble) -> None:
     api = trouble.api
-    assert (await api.client.get("/readyz")).json()["checks"]["ledger"].startswith("SQLite file")
+    _, _, checks = await api.readiness()
+    assert checks["ledger"]["detail"].startswith("SQLite file")
     with trouble.made():
         await api.submit()
         for _ in range(2):
+            code, status, checks = await api.readiness()
+            assert (code, status) == (503, "unavailable")
+            assert (checks["ledger"]["ok"], "SQLite" in checks["ledger"]["detail"]) == (False, True)
             ready = await api.client.get("/readyz")
-            assert (ready.status_code, ready.json()["status"]) == (503, "unavailable")
-            assert "SQLite" in ready.json()["checks"]["ledger"]
-        assert (await api.client.get("/healthz")).status_code == 200
-        metrics = await api.client.get("/metrics")
+            assert (ready.status_code, ready.json()) == (503, {"status": "unavailable"}), "the main port says no more"
+        for health in (await api.client.get("/healthz"), await api.look("/healthz")):
+            assert health.status_code == 200
+        metrics = await api.look("/metrics")
         assert metrics.status_code == 200
         assert 'lucius_commands_refused_total{code="UNAVAILABLE"}' in metrics.text
+    assert (await api.readiness())[:2] == (200, "ok")
     ready = await api.client.get("/readyz")
-    assert (ready.status_code, ready.json()["status"]) == (200, "ok")
+    assert (ready.status_code, ready.json()) == (200, {"status": "ok"})
 
 
 async def test_every_read_says_unavailable_when_the_ledger_cannot_be_read(
@@ -165,8 +180,8 @@ async def test_every_read_says_unavailable_when_the_ledger_cannot_be_read(
     async def broken(*arguments: object, **options: object) -> None:
         raise LedgerUnavailable("the database is out of reach")
 
-    for name in ("load", "jobs", "attempts", "events", "outbox", "inflight", "find_claim", "health"):
-        monkeypatch.setattr(api.desk.ledger, name, broken)
+    for name in ("load", "jobs", "attempts", "events", "outbox", "inflight", "find_claim"):
+        monkeypatch.setattr(api.context.ledger, name, broken)
     for path in (
         "/v1/jobs", f"/v1/jobs/{job_id}", f"/v1/jobs/{job_id}?wait_seconds=1", f"/v1/jobs/{job_id}/steps",
         f"/v1/jobs/{job_id}/events", "/v1/admin/outbox", "/v1/admin/dead-letters", "/v1/admin/tenants",
@@ -174,9 +189,7 @@ async def test_every_read_says_unavailable_when_the_ledger_cannot_be_read(
         api.assert_problem(await api.client.get(path), 503, "UNAVAILABLE")
     for verb in ("cancel", "pause", "resume", "redrive"):
         api.assert_problem(await api.operate(job_id, verb), 503, "UNAVAILABLE")
-    ready = await api.client.get("/readyz")
-    assert (ready.status_code, "out of reach" in ready.json()["checks"]["ledger"]) == (503, True)
-    assert (await api.client.get("/metrics")).status_code == 200
+    assert (await api.look("/metrics")).status_code == 200
 
 
 async def test_full_queue_of_inputs_says_unavailable(open_api: Any) -> None:
@@ -194,3 +207,45 @@ async def test_second_owner_of_the_file_is_refused_by_name(api: Any, open_api: A
 
     with pytest.raises(DatabaseUnavailable, match=r"lucius\.db is owned by process \d+"):
         await open_api()
+
+
+# --- What is logged --------------------------------------------------------------------------------------------------
+
+DUE_JOBS = 60
+SWEEPS = 10
+
+
+@pytest.mark.parametrize("bus", ["sql", "memory"])
+async def test_full_disk_is_logged_when_it_begins_and_when_it_ends(
+    bus: str, disk: Disk, open_api: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    unhandled: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unhandled.append(context))
+    caplog.set_level(logging.WARNING)
+    api = await open_api(bus=bus, outbox_retry_interval=0.02)
+    for _ in range(DUE_JOBS):
+        await api.accepted()
+    sweeps = 0
+    due = api.context.ledger.due
+
+    async def counted_due(*args: Any) -> Any:
+        nonlocal sweeps
+        sweeps += 1
+        return await due(*args)
+
+    api.context.ledger.due = counted_due
+    disk.fill()
+    api.clock.shift_seconds = 600  # Every ack deadline has passed, and each job has something to be written.
+    async with asyncio.timeout(60):
+        while sweeps < SWEEPS:
+            await asyncio.sleep(0.02)
+    disk.empty()
+    async with asyncio.timeout(60):
+        while "recovered after" not in caplog.text:
+            await asyncio.sleep(0.02)
+    gc.collect()
+    await asyncio.sleep(0)
+    assert unhandled == []
+    said = [record.getMessage() for record in caplog.records if record.name.startswith("lucius")]
+    assert [len([text for text in said if word in text]) for word in ("are counted", "recovered after")] == [1, 1], said
+    assert len(said) <= 3, said

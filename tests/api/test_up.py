@@ -70,7 +70,8 @@ def test_job_that_waits_can_be_cancelled(sampled: Any, tmp_path: Path) -> None:
     (tmp_path / "later.json").write_text(json.dumps(envelope))
     accepted = lucius(sampled, "submit", str(tmp_path / "later.json"))
     assert accepted["status"] == "QUEUED"
-    assert lucius(sampled, "cancel", accepted["jobId"]) == {"jobId": accepted["jobId"], "status": "CANCELLED"}
+    answer = {"jobId": accepted["jobId"], "status": "CANCELLED", "replayed": False}
+    assert lucius(sampled, "cancel", accepted["jobId"]) == answer
     assert lucius(sampled, "get", accepted["jobId"], "--wait", code=1)["status"] == "CANCELLED"
 
 

@@ -110,7 +110,7 @@ async def test_a_good_token_is_accepted(authenticator: Authenticator, key: Any, 
     header = f"Bearer {token(key, alg, kid)}"
     assert authenticator.known(header) is None, "tokens end, so the fast path leaves them alone"
     principal = await authenticator.authenticate(header)
-    assert principal == Principal("client-7", frozenset({"acme"}), frozenset({"submit", "read"}))
+    assert principal == Principal("jwt:client-7", frozenset({"acme"}), frozenset({"submit", "read"}))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,25 @@ async def test_claims_are_found_under_the_names_of_the_settings(issuer: Issuer) 
     claims: dict[str, Any] = {"https://x.example/t": ["globex"], "scp": "operate", "sub": None, "azp": "app-1"}
     credential = token(**claims)
     principal = await Authenticator(settings).authenticate(f"Bearer {credential}")
-    assert principal == Principal("app-1", frozenset({"globex"}), frozenset({"operate"}))
+    assert principal == Principal("jwt:app-1", frozenset({"globex"}), frozenset({"operate"}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "claims", "services", "worker_ids"),
+    [
+        ({}, {"svc": "ocr"}, None, None),
+        ({"jwt_services_claim": "svc", "jwt_worker_ids_claim": "wrk"}, {}, set(), set()),
+        ({"jwt_services_claim": "svc"}, {"svc": ["ocr", "sis"], "wrk": "exchange"}, {"ocr", "sis"}, set()),
+        ({"jwt_worker_ids_claim": "wrk"}, {"svc": ["ocr"], "wrk": "exchange teams"}, set(), {"exchange", "teams"}),
+        ({"jwt_services_claim": "svc", "jwt_worker_ids_claim": "wrk"}, {"svc": "*", "wrk": [7]}, None, set()),
+    ],
+)
+async def test_tokens_may_be_limited_to_services_and_workers(
+    issuer: Issuer, settings: dict[str, str], claims: dict[str, Any], services: Any, worker_ids: Any
+) -> None:
+    authenticator = Authenticator(settings_for(issuer.url, **settings))
+    principal = await authenticator.authenticate(f"Bearer {token(**claims)}")
+    assert (principal.services, principal.worker_ids) == (services, worker_ids)
 
 
 @pytest.mark.parametrize(
@@ -347,7 +365,7 @@ def test_only_signing_keys_of_sound_kinds_are_used() -> None:
     ]
     keys = read_jwks(json.dumps({"keys": [*unusable, jwk_of(RSA_KEY, "good")]}).encode())
     assert [key.kid for key in keys] == ["good"]
-    with pytest.raises(ValueError, match="can be used"):
+    with pytest.raises(ValueError, match="are usable"):
         read_jwks(json.dumps({"keys": unusable}).encode())
 
 
@@ -367,5 +385,5 @@ def test_half_a_configuration_is_refused_by_name() -> None:
 
 async def test_api_keys_and_tokens_go_side_by_side(issuer: Issuer) -> None:
     authenticator = Authenticator(settings_for(issuer.url, api_key="dotted.key.of-the-test"))
-    assert (await authenticator.authenticate("Bearer dotted.key.of-the-test")).name == "api-key"
-    assert (await authenticator.authenticate(f"Bearer {token()}")).name == "client-7"
+    assert (await authenticator.authenticate("Bearer dotted.key.of-the-test")).name == "key:api-key"
+    assert (await authenticator.authenticate(f"Bearer {token()}")).name == "jwt:client-7"

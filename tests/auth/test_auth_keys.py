@@ -102,34 +102,35 @@ async def test_a_key_file_gives_tenants_and_roles(tmp_path: Path) -> None:
     authenticator = Authenticator(Settings(api_keys_file=str(path)))
     one = await authenticator.authenticate("Bearer k-one")
     two = await authenticator.authenticate("Bearer k-two")
-    assert one == Principal("one", frozenset({"acme", "globex"}), frozenset({"submit", "read"}))
-    assert two == Principal("two", None, frozenset({"work"}))
+    assert one == Principal("key:one", frozenset({"acme", "globex"}), frozenset({"submit", "read"}))
+    assert two == Principal("key:two", None, frozenset({"work"}))
 
 
 @pytest.mark.parametrize(
     ("text", "line", "says"),
     [
-        (entry("a") + entry("a", "other"), 6, "key stands twice"),
-        (entry("a") + entry("b"), 5, "name team stands twice"),
+        (entry("a") + entry("a", "other"), 6, "duplicate key"),
+        (entry("a") + entry("b"), 5, "duplicate name team"),
         (entry("a") + "  note: x\n", 5, "note is not a field"),
-        (entry("a") + "  roles: [read]\n", 5, "field roles stands twice"),
+        (entry("a") + "  roles: [read]\n", 5, "duplicate field roles"),
         (entry("a", roles="[read, king]"), 4, "'king' is not a role"),
         (entry("a", roles="[]"), 4, "roles must be a list"),
         (entry("a", roles="[1]"), 4, "is not a role"),
         (entry("a", tenants="acme"), 3, "tenants must be"),
         (entry("a", tenants="[]"), 3, "tenants must be"),
         (entry("a", tenants='["a/b"]'), 3, "tenant_id must not hold"),
+        (entry("a", tenants='[acme, "*"]'), 3, "is every tenant"),
         ("- name: x\n  sha256: 12\n  tenants: '*'\n  roles: [read]\n", 2, "64 hex digits"),
         ("- name: x\n  tenants: '*'\n  roles: [read]\n", 1, "sha256 is missing"),
-        ("keys: []\n", 1, "must hold a list"),
+        ("keys: []\n", 1, "must contain a list"),
         ("- &a x\n- *a\n", 1, "anchors"),
         ("- !!str x\n", 1, "tags"),
-        ("- just text\n", 1, "a key is an object"),
-        ("- name: {a: 1}\n", 1, "text or a list of texts"),
-        ("- name: x\n  tenants: [[a]]\n", 2, "must be text"),
+        ("- just text\n", 1, "a key must be an object"),
+        ("- name: {a: 1}\n", 1, "a string or a list of strings"),
+        ("- name: x\n  tenants: [[a]]\n", 2, "must be a string"),
         ("- [a, b]: c\n", 1, "is not a field"),
-        ("[]\n---\n[]\n", 2, "one document"),
-        ("[" * 100_000, 1, "a key is an object"),
+        ("[]\n---\n[]\n", 2, "a single document"),
+        ("[" * 100_000, 1, "a key must be an object"),
         ("# " + "x" * 1_100_000, 1, "more than"),
         ("- name: [\n", 2, ""),
     ],
@@ -189,3 +190,32 @@ def test_a_revoked_key_is_forgotten_by_the_fast_path(tmp_path: Path) -> None:
     ticks.now += CHECK_SECONDS
     assert authenticator.known("Bearer old") is None
     assert authenticator.known("Bearer new") is not None
+
+
+@pytest.mark.parametrize(
+    ("limits", "services", "worker_ids"),
+    [
+        ("", None, None),
+        ("  services: [ocr, sis]\n", {"ocr", "sis"}, set()),
+        ("  worker_ids: [exchange]\n", set(), {"exchange"}),
+        ('  services: "*"\n  worker_ids: [exchange]\n', None, {"exchange"}),
+        ('  services: "*"\n', None, set()),
+    ],
+)
+def test_a_key_may_be_limited_to_services_and_workers(
+    tmp_path: Path, limits: str, services: set[str] | None, worker_ids: set[str] | None
+) -> None:
+    path = tmp_path / "keys.yaml"
+    path.write_text(entry("k" * 20) + limits)
+    (principal,) = read_keys(path).values()
+    assert (principal.services, principal.worker_ids) == (services, worker_ids)
+
+
+@pytest.mark.parametrize(
+    "limits", ["services: []", "services: ocr", 'worker_ids: [""]', "worker_ids: [[a]]", "workers: [a]"]
+)
+def test_a_limit_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path, limits: str) -> None:
+    path = tmp_path / "keys.yaml"
+    path.write_text(entry("k" * 20) + f"  {limits}\n")
+    with pytest.raises(KeysFault, match=r"keys.yaml:5: "):
+        read_keys(path)

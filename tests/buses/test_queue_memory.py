@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lucius.buses.queues import LATER_KEPT, Held, Queue
+from lucius.buses.queues import LATER_KEPT, Queue, QueuedMessage
 from lucius.ports.bus import Subscription
 
 FAR_AHEAD = 10**12
@@ -11,7 +11,7 @@ FAR_AHEAD = 10**12
 def filled(count: int) -> Queue:
     queue = Queue(Subscription(topic="jobs", name="worker"))
     for number in range(count):
-        queue.add(Held(f"m{number}", b"body", {}, 0, 0, FAR_AHEAD), 0)
+        queue.add(QueuedMessage(f"m{number}", b"body", {}, 0, 0, FAR_AHEAD), 0)
     return queue
 
 

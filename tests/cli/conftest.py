@@ -23,6 +23,8 @@ class ScriptedServer:
     def __init__(self) -> None:
         self.answers: dict[str, list[Answer]] = {}
         self.calls: list[tuple[str, dict[str, Any] | None, str]] = []
+        self.keys: list[str | None] = []
+        """The `Idempotency-Key` of each call."""
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
@@ -47,6 +49,7 @@ class ScriptedServer:
                 length = int(self.headers.get("Content-Length") or 0)
                 body = json.loads(self.rfile.read(length)) if length else None
                 scripted.calls.append((f"{method} {self.path}", body, self.headers.get("Authorization", "")))
+                scripted.keys.append(self.headers.get("Idempotency-Key"))
                 queue = scripted.answers.get(f"{method} {self.path.partition('?')[0]}")
                 status, answer, headers = (404, {"code": "NOT_FOUND"}, {}) if not queue else queue[0]
                 if queue and len(queue) > 1:

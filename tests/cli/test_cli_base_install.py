@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lucius.cli.failures import Unusable
-from lucius.cli.server import SERVER_PACKAGES, server_packages
+from lucius.cli.serve.server import SERVER_PACKAGES, server_packages
 
 ROOT = Path(__file__).parents[2]
 IMPORTED_AS = {"pyjwt": "jwt", "pyyaml": "yaml", "jsonschema-rs": "jsonschema_rs"}

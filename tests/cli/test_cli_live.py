@@ -102,8 +102,10 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 def command_file(folder: Path, **fields: Any) -> str:
     """A command that is like no other: the folder is the test's own."""
     envelope = {
-        "schema_version": "1", "tenant_id": "acme", "request_type": "OCR_EMBEDDING", "input_ref": "in.pdf",
-        "output_ref": "out.json", "payload": {"ocr": {"dpi": 300}, "embedding": {}},
+        "schema_version": "1", "tenant_id": "acme", "request_type": "OCR_EMBEDDING",
+        "input_ref": f"https://files.example/{folder.name}/in.pdf",
+        "output_ref": f"https://files.example/{folder.name}/out.json",
+        "payload": {"ocr": {"dpi": 300}, "embedding": {}},
     }  # fmt: skip
     path = folder / "command.json"
     path.write_text(json.dumps({**envelope, **fields}))
@@ -155,7 +157,7 @@ def test_protocols_lead_from_the_list_to_the_payload(live: Live, tmp_path: Path)
         assert live.lucius("protocols", name).stdout.startswith(f"{name}, version 1")
     assert "prompt_set  yes       list of string" in live.lucius("protocols", "SIS").stdout
     ended = live.lucius("submit", command_file(tmp_path, request_type="NOPE"), code=3)
-    assert "`lucius protocols` lists what can be asked for." in ended.stderr
+    assert "`lucius protocols` lists the request types." in ended.stderr
 
 
 def test_job_is_explained_from_queue_to_end(live: Live, tmp_path: Path) -> None:
@@ -186,11 +188,11 @@ def test_job_is_explained_from_queue_to_end(live: Live, tmp_path: Path) -> None:
     live.lucius("resume", job_id)
     live.tell(directive := live.take("embedding"), "ack")
     live.fail(directive, "RETRYABLE")
-    assert "Then attempt 2 is handed to service embedding." in live.lucius("why", job_id).stdout
+    assert "Then attempt 2 is sent to service embedding." in live.lucius("why", job_id).stdout
     live.lucius("cancel", job_id)
     why = live.lucius("why", job_id).stdout
     assert "was cancelled at" in why
-    assert "Cancelling was asked for by" in why
+    assert "Cancellation was requested by" in why
     assert "JOB_NOT_FOUND" in live.lucius("why", "018f6b1e-7c00-7000-8000-0123456789ab", code=3).stderr
 
 
@@ -228,4 +230,4 @@ def test_watching_on_a_terminal_shows_the_end_whole(live: Live, tmp_path: Path) 
     assert code == 1
     assert [line for line in lines if len(line.rstrip()) > 80] == []
     assert " ".join(" ".join(lines).split()).count("page tree is broken;") >= 80
-    assert f"`lucius why {job_id}` says more." in lines
+    assert f"See `lucius why {job_id}`." in lines

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from lucius.cli.failures import EXIT_UNREACHABLE
 from lucius.cli.main import cli
-from lucius.cli.sample import lay_out, run_sample
+from lucius.cli.serve.sample import run_sample, sample_command
+from lucius.platform.file_roots import SAMPLES
 
 ROOT = Path(__file__).parents[2]
 NOWHERE = "http://127.0.0.1:9"
@@ -52,7 +54,7 @@ def command_file(folder: Path, **fields: Any) -> str:
 def test_a_server_out_of_reach_is_exit_code_4(command: tuple[str, ...]) -> None:
     ended = lucius(NOWHERE, *command)
     assert ended.exit_code == 4
-    assert "out of reach" in ended.stderr
+    assert "is unreachable" in ended.stderr
     assert ended.stdout == ""
 
 
@@ -114,6 +116,14 @@ def test_answers_map_to_exit_codes(scripted: Any) -> None:
     codes = {name: one.exit_code for name, one in ended.items()}
     assert codes == {"gone": 3, "busy": 3, "away": 4, "html": 4, "odd": 4, "bare": 3}
     assert "Try again in 7 s" in ended["busy"].stderr
+
+
+def test_wait_that_the_server_cannot_hold_open_looks_now_and_then(scripted: Any) -> None:
+    scripted.on("GET /v1/jobs/j1", {"code": "WAITS_SATURATED"}, status=429, headers={"Retry-After": "5"})
+    scripted.on("GET /v1/jobs/j1", job(), job("SUCCEEDED"))
+    ended = lucius(scripted.url, "get", "j1", "--wait", "-o", "json")
+    assert (ended.exit_code, json.loads(ended.stdout)["status"]) == (0, "SUCCEEDED")
+    assert ["wait_seconds" in path for path, _, _ in scripted.calls] == [True, False, True]
 
 
 def test_submit_makes_relative_refs_absolute(scripted: Any, tmp_path: Path) -> None:
@@ -194,6 +204,26 @@ def test_operations_are_posted_and_job_ids_are_quoted(scripted: Any) -> None:
     assert scripted.calls[-1][0] == "GET /v1/jobs/..%2Fadmin%3Fx"
 
 
+@pytest.mark.parametrize("verb", ["cancel", "pause", "resume", "redrive"])
+def test_operation_whose_answer_was_lost_is_asked_for_again_under_its_key(scripted: Any, verb: str) -> None:
+    scripted.on(f"POST /v1/jobs/j1:{verb}", {"code": "UNAVAILABLE"}, status=503)
+    scripted.on(f"POST /v1/jobs/j1:{verb}", {"jobId": "j1", "status": "PAUSED", "replayed": True}, status=202)
+    ended = lucius(scripted.url, verb, "j1")
+    assert (ended.exit_code, "PAUSED" in ended.stdout) == (0, True)
+    first, second = scripted.keys
+    assert first
+    assert first == second
+    lucius(scripted.url, verb, "j1")
+    assert scripted.keys[-1] not in (None, first), "another command is another operation"
+
+
+def test_operation_is_given_up_after_some_tries(scripted: Any) -> None:
+    scripted.on("POST /v1/jobs/j1:pause", {"code": "UNAVAILABLE"}, status=503)
+    assert lucius(scripted.url, "pause", "j1").exit_code == EXIT_UNREACHABLE
+    assert len(scripted.calls) > 1
+    assert len(set(scripted.keys)) == 1
+
+
 def test_the_key_comes_from_option_variable_or_data_folder(scripted: Any, tmp_path: Path) -> None:
     scripted.on("GET /v1/jobs/j1", job())
     (tmp_path / ".lucius").mkdir()
@@ -206,10 +236,11 @@ def test_the_key_comes_from_option_variable_or_data_folder(scripted: Any, tmp_pa
     assert sent == ["", "from-file", "from-env", "from-option"]
 
 
-def test_the_packaged_sample_is_laid_out_whole(tmp_path: Path) -> None:
-    envelope = lay_out(tmp_path / "sample")
-    assert (tmp_path / "sample" / "contract.pdf").read_bytes().startswith(b"%PDF-")
-    assert envelope["input_ref"] == (tmp_path / "sample" / "contract.pdf").as_uri()
+def test_the_packaged_sample_reads_what_ships_and_writes_in_its_tenants_folder(tmp_path: Path) -> None:
+    envelope = sample_command(tmp_path, "0123456789abcdef")
+    assert envelope["input_ref"] == (SAMPLES / "contract.pdf").as_uri()
+    assert (SAMPLES / "contract.pdf").read_bytes().startswith(b"%PDF-")
+    assert envelope["output_ref"] == (tmp_path / "files/demo/sample/0123456789ab/answer.json").as_uri()
     example = json.loads((ROOT / "examples" / "commands" / "ocr_embedding_sis.json").read_bytes())
     assert example["payload"] == envelope["payload"]
 
@@ -220,4 +251,4 @@ def test_the_sample_says_how_it_ended(scripted: Any, tmp_path: Path, capsys: pyt
     assert not asyncio.run(run_sample(scripted.url, "key", tmp_path))
     assert "NO_TEXT: blank" in capsys.readouterr().out
     assert not asyncio.run(run_sample(NOWHERE, "key", tmp_path))
-    assert "out of reach" in capsys.readouterr().err
+    assert "is unreachable" in capsys.readouterr().err

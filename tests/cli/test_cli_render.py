@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from lucius.cli import render, tables, wording
-from lucius.cli.watching import ChangeLines
+from lucius.cli.jobs import render
+from lucius.cli.jobs.watch import ChangeLines
+from lucius.cli.output import formatting, tables
 
 NOW = datetime(2026, 1, 31, 8, 16, 0, tzinfo=UTC)
 
@@ -130,15 +131,15 @@ def test_every_attempt_has_a_line() -> None:
     ],
 )
 def test_durations_are_told_in_the_unit_that_fits(seconds: float, text: str) -> None:
-    assert wording.duration_text(seconds) == text
+    assert formatting.duration_text(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(-12.44, "12.4 s ago"), (0, "0.00 s ago"), (30, "in 30.0 s"), (7_800, "in 2 h 10 min")]
 )
 def test_a_distance_says_on_which_side_of_now_it_lies(seconds: float, text: str) -> None:
-    assert wording.distance((NOW + timedelta(seconds=seconds)).isoformat(), NOW) == text
-    assert wording.distance("whenever", NOW) == ""
+    assert formatting.distance((NOW + timedelta(seconds=seconds)).isoformat(), NOW) == text
+    assert formatting.distance("whenever", NOW) == ""
 
 
 LONG = "the model could not be loaded: " + "out of memory, " * 260
@@ -213,3 +214,13 @@ def test_events_are_told_whole_to_programs_and_in_brief_to_people() -> None:
     ]
     events[2]["at"] = "2026-02-01T00:00:00Z"
     assert "2026-01-31 08:15:30.250" in rich_text(tables.table_view(render.event_table_in_brief(events), 80))
+
+
+def test_a_job_whose_rows_cannot_be_read_shows_that_in_place_of_its_status() -> None:
+    unreadable = {
+        "jobId": "0192-j2",
+        "tenant_id": "demo",
+        "error": {"code": "ROW_UNREADABLE", "message": "see the log"},
+    }
+    (_, line) = tables.table_lines(render.job_table([unreadable], NOW))
+    assert line.split() == ["0192-j2", "demo", "ROW_UNREADABLE"]

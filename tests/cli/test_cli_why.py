@@ -8,17 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from lucius.cli.render import ref_text
-from lucius.cli.why import Explanation, explain, explanation_lines
-from lucius.cli.wording import distance
+from lucius.api.job_views import show_event, show_job, show_step
+from lucius.cli.jobs.render import ref_text
+from lucius.cli.jobs.why import Explanation, explain, explanation_lines
+from lucius.cli.output.formatting import distance
 from lucius.domain.attempt import Attempt, Failure, Verdict
 from lucius.domain.decide import decide
 from lucius.domain.effects import Event
 from lucius.domain.inputs import CancelAsked, DeadlinePassed, PauseAsked
 from lucius.domain.time import after, iso
+from lucius.testing.ledger_driver import ack, heartbeat, published, result
 from lucius.testing.samples import START, ManualClock, accepted
-from lucius.testing.scribe import ack, heartbeat, published, result
-from lucius.usecases.query import show_event, show_job, show_step
 
 
 def at(seconds: float) -> datetime:
@@ -72,7 +72,7 @@ def test_start_is_waited_for_until_the_time_the_command_named() -> None:
     assert "is QUEUED, at step ocr (1 of 3), not tried yet." in text
     assert "(20.0 s ago), until " in text
     assert "(in 40.0 s)." in text
-    assert "Then its first attempt is handed to service ocr." in text
+    assert "Then its first attempt is sent to service ocr." in text
     assert explanation.commands[0][0] == f"lucius cancel {job['jobId']}"
 
 
@@ -92,8 +92,8 @@ def test_pick_up_is_waited_for_and_lanes_are_where_to_look() -> None:
     assert job["waiting_on"]["sentence"] in text
     assert "(10.0 s ago)" in text
     assert "(in 20.0 s)" in text
-    assert "the wait goes on" in text
-    assert "the step is tried again as long as attempts are left" in text
+    assert "the wait continues" in text
+    assert "the step is retried as long as attempts are left" in text
     assert [command for command, _ in explanation.commands] == ["lucius lanes", f"lucius watch {job['jobId']}"]
 
 
@@ -102,7 +102,7 @@ def test_result_is_waited_for_as_long_as_the_lease_is_extended() -> None:
     explanation, text = told(job, at(4))
     assert job["waiting_on"]["what"] == "RESULT"
     assert "(50% done)" in text
-    assert "Each heartbeat moves that moment on" in text
+    assert "Each heartbeat extends that time" in text
     assert explanation.commands == [(f"lucius watch {job['jobId']}", "follows it")]
 
 
@@ -111,7 +111,7 @@ def test_retry_is_waited_for_with_the_reason() -> None:
     explanation, text = told(job, at(4))
     assert job["waiting_on"]["what"] == "RETRY"
     assert "out of memory" in text
-    assert "Then attempt 2 is handed to service ocr." in text
+    assert "Then attempt 2 is sent to service ocr." in text
     assert "Before that" not in text
     assert f"lucius cancel {job['jobId']}" in text
     assert "lucius lanes" not in [command for command, _ in explanation.commands]
@@ -155,16 +155,16 @@ def test_job_being_cancelled_says_who_wanted_it() -> None:
     job, events = lived("published", "ack", "cancel")
     explanation, text = told(job, at(4), events)
     assert "Being cancelled; service ocr is working" in text
-    assert "the attempt has failed then, and the job ends CANCELLED." in text
-    assert "Cancelling was asked for by op, 1.0 s ago: sent by mistake" in text
+    assert "the attempt fails, and the job ends CANCELLED." in text
+    assert "Cancellation was requested by op, 1.0 s ago: sent by mistake" in text
     assert not any("cancel" in command for command, _ in explanation.commands)
 
 
 def test_wait_that_should_be_over_asks_who_keeps_the_time() -> None:
     job, _ = lived("published", "ack", "fail")
     until = datetime.fromisoformat(job["waiting_on"]["until"])
-    assert "does `lucius up` or `lucius reconciler` run?" not in told(job, until + timedelta(seconds=2))[1]
-    assert "does `lucius up` or `lucius reconciler` run?" in told(job, until + timedelta(minutes=2))[1]
+    assert "is `lucius up` or `lucius reconciler` running?" not in told(job, until + timedelta(seconds=2))[1]
+    assert "is `lucius up` or `lucius reconciler` running?" in told(job, until + timedelta(minutes=2))[1]
 
 
 def test_success_is_told_with_the_result() -> None:
@@ -179,7 +179,7 @@ def test_success_is_told_with_the_result() -> None:
 def test_final_failure_is_told_with_its_error_and_can_be_redriven() -> None:
     job, _ = lived("published", "ack", "fail", "time runs out", "fail for good")
     explanation, text = told(job, at(100))
-    assert "failed for good at " in text
+    assert "failed permanently at " in text
     assert "It ended at step ocr, attempt 2: BAD: no text" in text
     assert "attempt 1 failed" in text
     assert explanation.commands[0][0] == f"lucius redrive {job['jobId']}"
@@ -189,14 +189,14 @@ def test_deadline_is_told_as_the_end_it_is() -> None:
     job, _ = lived("pause", "succeed", "time runs out")
     _, text = told(job, at(8 * 86_400))
     assert "It ended at step embedding: DEADLINE_EXCEEDED: " in text
-    assert "The job had until its deadline" in text
+    assert "The job's deadline passed" in text
 
 
 def test_cancelled_job_says_who_wanted_it() -> None:
     job, events = lived("published", "ack", "cancel", "succeed")
     explanation, text = told(job, at(10), events)
     assert "was cancelled at " in text
-    assert "Cancelling was asked for by op, 7.0 s ago: sent by mistake" in text
+    assert "Cancellation was requested by op, 7.0 s ago: sent by mistake" in text
     assert explanation.commands[0][0] == f"lucius redrive {job['jobId']}"
 
 

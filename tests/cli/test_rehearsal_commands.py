@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from lucius.cli.rehearsal import plan, rehearse
+from lucius.cli.runbooks.rehearsal import plan, rehearse
 
 YAML = """
 name: move
@@ -177,4 +177,4 @@ def test_a_behaviour_file_goes_by_function(files: Path) -> None:
     assert {(one["what"], one["step"]) for one in found["misses"]} == {("rolled back", "tell")}
     assert len(found["misses"]) == 10
     shown = call(rehearse, *arguments).stdout
-    assert "1 function otherwise" in shown
+    assert "other values for 1 function" in shown

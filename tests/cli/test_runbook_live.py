@@ -125,12 +125,12 @@ def test_versions_are_published_listed_compared_and_retired(live: Live) -> None:
     assert "nothing has changed" in again.stdout
     changed = live.file("changed.yaml", RUNBOOK.format(name="versions").replace("T-1d", "T-2d"))
     assert "~ phase prepare / offset: T-1d → T-2d" in live.lucius("runbook", "diff", "versions", changed).stdout
-    assert "one version only" in live.lucius("runbook", "diff", "versions", code=2).stderr
+    assert "only one version" in live.lucius("runbook", "diff", "versions", code=2).stderr
     live.lucius("runbook", "publish", changed, "--overdue", "ignore", "--rerun-init")
     for arguments in ((), ("1",), ("1", "2")):
         answer = live.json("runbook", "diff", "versions", *arguments)
         assert (answer["from"], answer["to"], len(answer["differences"])) == (1, 2, 1)
-    assert "say the same" in live.lucius("runbook", "diff", "versions", "2", "2").stderr
+    assert "are identical" in live.lucius("runbook", "diff", "versions", "2", "2").stderr
     assert live.lucius("runbook", "show", "versions", "--version", "2", "--yaml").stdout == Path(changed).read_text()
     shown = live.lucius("runbook", "show", "versions").stdout
     assert re.search(r"^2 +active +ignore +yes ", shown, re.MULTILINE)
@@ -177,7 +177,7 @@ def test_a_batch_is_operated_by_hand_from_begin_to_end(live: Live) -> None:
     live.publish("by-hand")
     batch_id = live.create("by-hand", "ann", "bad", "cy", options=("--manual", "--start", "2027-03-15"))
     live.until(batch_id, lambda batch: batch["status"] == "active")
-    assert "Phase prepare is begun by hand" in live.lucius("batch", "why", batch_id).stdout
+    assert "Phase prepare starts manually" in live.lucius("batch", "why", batch_id).stdout
     assert "is still active" in live.lucius("batch", "watch", batch_id, "--timeout", "0.3", code=5).stderr
     assert "phase prepare begins" in live.lucius("batch", "advance", batch_id).stdout
     live.until(batch_id, lambda batch: batch["phase_list"][0]["status"] == "failed")
@@ -192,7 +192,7 @@ def test_a_batch_is_operated_by_hand_from_begin_to_end(live: Live) -> None:
     assert live.json("batch", "why", batch_id, "bad")["member"] == "bad"
     assert "has no member nobody" in live.lucius("batch", "why", batch_id, "nobody", code=2).stderr
 
-    assert "1 member tries again." in live.lucius("batch", "retry", batch_id, "bad").stdout
+    assert "1 failed member retried." in live.lucius("batch", "retry", batch_id, "bad").stdout
     live.until(batch_id, lambda batch: batch["phase_list"][0]["status"] == "failed")
     assert "not held" in live.lucius("batch", "resume", batch_id, code=3).stderr
     live.lucius("batch", "advance", batch_id)
@@ -209,7 +209,7 @@ def test_a_batch_is_operated_by_hand_from_begin_to_end(live: Live) -> None:
     assert re.search(r"prepare +T-1d +failed +\d / \d steps", live.lucius("batch", "show", batch_id).stdout)
     assert "member-retried" in live.lucius("batch", "events", batch_id, "--limit", "100").stdout
     csv = live.lucius("batch", "export", batch_id).stdout
-    assert csv.startswith("member,status,prepare/look,prepare/make,finish/end")
+    assert csv.startswith('"member","status","prepare/look","prepare/make","finish/end"')
     out = Path("batch.csv")
     live.lucius("batch", "export", batch_id, "--out", str(out))
     assert out.read_text() == csv

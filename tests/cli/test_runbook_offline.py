@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from lucius.cli.main import cli
-from lucius.cli.server import SERVER_PACKAGES
+from lucius.cli.serve.server import SERVER_PACKAGES
 
 WITHOUT = """
 import sys
@@ -32,7 +32,7 @@ def lucius(*arguments: str, **options: Any) -> Any:
 
 
 def example() -> str:
-    return resources.files("lucius.migration").joinpath("runbook.yaml").read_text("utf-8")
+    return resources.files("lucius.samples.mailbox").joinpath("runbook.yaml").read_text("utf-8")
 
 
 def test_the_example_is_valid_and_its_phases_are_shown(tmp_path: Path) -> None:
@@ -71,6 +71,11 @@ def test_every_fault_is_shown_as_file_and_line(tmp_path: Path) -> None:
         (("runbook", "validate", "not-there.yaml"), "does not exist"),
         (("batch", "create", "x", "--csv", "latin.csv"), "is not text in UTF-8"),
         (("batch", "create", "x", "--csv", "members.csv", "--start", "tomorrow"), "is not a time such as"),
+        (
+            ("batch", "create", "x", "--csv", "members.csv", "--start", "0001-01-01T00:00+23:59"),
+            "is not a time such as",
+        ),
+        (("batch", "create", "x", "--csv", "members.csv", "--start", "1969-12-31"), "is outside the years"),
         (("batch", "show", "first"), "not a valid integer"),
         (("runbook", "worker", "nothing.there"), "neither a file nor a module"),
         (("runbook", "worker", "missing.py"), "missing.py is not a file"),

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from lucius.cli.runbook_grid import SIGNS, StepColumn, columns_of, error_lines, grid_lines, grid_view, layout_of
-from lucius.cli.runbook_progress import batch_lines, batch_view, phases_text
-from lucius.cli.runbook_render import STATUS_STYLES, difference_lines, dry_run_lines, event_table, preview_table
-from lucius.cli.runbook_watching import EventLines
-from lucius.cli.runbook_why import explain_batch, explain_member
-from lucius.cli.tables import table_lines
-from lucius.runbooks.states import BATCH, PHASE, STEP
+from lucius.cli.output.tables import table_lines
+from lucius.cli.runbooks.grid import SIGNS, StepColumn, columns_of, error_lines, grid_lines, grid_view, layout_of
+from lucius.cli.runbooks.progress import batch_lines, batch_view, phases_text
+from lucius.cli.runbooks.render import STATUS_STYLES, difference_lines, dry_run_lines, event_table, preview_table
+from lucius.cli.runbooks.watch import EventLines
+from lucius.cli.runbooks.why import explain_batch, explain_member
+from lucius.runbooks.core.states import BATCH, PHASE, STEP
 
 NOW = datetime(2027, 3, 15, 12, 0, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lucius.cli.migration_sample import BROKEN, JOINER, LEAVER, faults_of
+from lucius.cli.runbooks.sample_story import BROKEN, JOINER, LEAVER, faults_of
 
 SECONDS_MAX = 150
 
@@ -32,7 +32,7 @@ def test_one_command_shows_the_whole_migration(tmp_path: Path) -> None:
         f"{JOINER} catches up on announce, prepare",
         f"removal steps are done for {LEAVER}",
         "the batch is failed: phases failed: move, clean-up",
-        "As it should be: 7 mailboxes are moved",
+        "As expected: 7 mailboxes were moved",
     ):
         assert part in ended.stdout
     assert re.search(r"move / start-move +.*\d polling", ended.stdout)

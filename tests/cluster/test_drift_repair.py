@@ -64,7 +64,7 @@ async def test_job_that_lost_its_timer_gets_it_back(start_role: StartRole, postg
             token = directive["callback_token"]
             acked = await client.ask("POST", "/v1/callbacks/ack", ids, Lucius_Callback_Token=token)
             assert acked.body["outcome"] == "APPLIED"
-            await database.execute("UPDATE jobs SET wake_at = NULL, revision = revision + 1")
+            await database.execute("UPDATE job_states SET wake_at = NULL, revision = revision + 1")
             start_role("reconciler", **settings)
             # Its service is never heard of again: only the timer can bring the next attempt.
             async with Worker(client, rng, {"together": 1}) as worker:

@@ -98,12 +98,13 @@ async def _result(client: Client, directive: dict[str, Any], port: int) -> Answe
 
 
 async def _cancel(client: Client, count: int) -> list[str]:
-    """Cancel jobs, all at the same moment, and let the attempts that are under way end."""
+    """Cancel jobs, all at the same moment. Those whose directive nobody holds end at once, others by their result."""
     open_jobs = [job["jobId"] for job in await client.pages("/v1/jobs", "items") if job["completed_at"] is None]
     chosen = open_jobs[:count]
     answers = await asyncio.gather(*(client.once("POST", f"/v1/jobs/{job_id}:cancel") for job_id in chosen))
     assert {answer.status for answer in answers} == {202}
-    waiting = set(chosen)
+    asked = zip(chosen, answers, strict=True)
+    waiting = {job_id for job_id, answer in asked if answer.body["status"] != "CANCELLED"}
     while waiting:
         pull = {"service": "ocr", "max": 100, "wait_seconds": 5}
         directives = (await client.ask("POST", "/v1/directives:pull", pull)).body["directives"]

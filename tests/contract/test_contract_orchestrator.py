@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lucius.contract.directives import Directives, Sample
-from lucius.contract.exchange import IDS, Answer, Attempt, always, in_turn
+from lucius.contract.exchange import IDS, Attempt, ScriptedAnswer, always, in_turn
 from lucius.contract.listener import Listener
 from lucius.contract.orchestrator import Orchestrator
 from lucius.contract.process import ServiceProcess
@@ -170,7 +170,7 @@ def batch(*callbacks: tuple[str, Attempt, dict[str, Any]]) -> dict[str, Any]:
 
 def test_a_batch_answers_each_callback_for_itself(played: Played) -> None:
     one, other = played.publish(), played.publish()
-    other.on("ACK", always(Answer(409, "STALE_ATTEMPT")))
+    other.on("ACK", always(ScriptedAnswer(409, "STALE_ATTEMPT")))
     done = {"status": "SUCCEEDED"}
     status, answer = played.post(
         "/v1/callbacks:batch", batch(("ACK", one, {}), ("ACK", other, {}), ("RESULT", one, done))
@@ -183,7 +183,7 @@ def test_a_batch_answers_each_callback_for_itself(played: Played) -> None:
 
 def test_a_batch_is_unavailable_as_a_whole(played: Played) -> None:
     one, other = played.publish(), played.publish()
-    one.on("ACK", in_turn(Answer(503, "UNAVAILABLE")))
+    one.on("ACK", in_turn(ScriptedAnswer(503, "UNAVAILABLE")))
     both = batch(("ACK", one, {}), ("ACK", other, {}))
     assert played.post("/v1/callbacks:batch", both)[0] == 503
     assert not other.acked
@@ -192,7 +192,7 @@ def test_a_batch_is_unavailable_as_a_whole(played: Played) -> None:
 
 def test_an_answer_can_be_lost_after_the_callback_was_applied(played: Played) -> None:
     attempt = played.publish()
-    attempt.on("ACK", in_turn(Answer(drop=True)))
+    attempt.on("ACK", in_turn(ScriptedAnswer(drop=True)))
     with pytest.raises((http.client.HTTPException, ConnectionError)):
         played.say("ack", attempt)
     played.connection.close()
@@ -210,10 +210,10 @@ def test_bodies_in_chunks_are_read(played: Played) -> None:
 
 
 def test_a_shut_door_refuses_and_keeps_the_port(played: Played) -> None:
-    played.listener.shut_door()
+    played.listener.refuse_connections()
     with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", played.listener.port), 5):
         pass
-    played.listener.open_door()
+    played.listener.accept_connections()
     played.connection.close()
     played.publish()
     assert len(played.pull()) == 1
@@ -242,4 +242,4 @@ def test_a_service_cannot_steer_the_reader_s_terminal(tmp_path: Path) -> None:
     process = ServiceProcess([sys.executable, "-c", "print('a\\x1b[31mb')"], {}, tmp_path / "log")
     process.start()
     assert process.wait(SECONDS_MAX) == 0
-    assert process.said() == ["a [31mb"]
+    assert process.last_lines() == ["a [31mb"]

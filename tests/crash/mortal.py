@@ -78,6 +78,9 @@ class MortalDatabase:
             await asyncio.Event().wait()
         return result
 
+    async def scan(self, script: Callable[[], Script[T]]) -> T:
+        return await self.read(script)
+
     def _watched(self, script: Script[T]) -> Script[T]:
         try:
             statement: Fetch | Run = next(script)

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -78,13 +78,21 @@ def run_lucius(*words: str, settings: Mapping[str, str]) -> subprocess.Completed
 class Process:
     """One role, which can be killed and started again; in a `with` block it is gone at the end."""
 
-    def __init__(self, *words: str, settings: Mapping[str, str], folder: Path, port: int | None = None) -> None:
+    def __init__(
+        self,
+        *words: str,
+        settings: Mapping[str, str],
+        folder: Path,
+        port: int | None = None,
+        program: Sequence[str | Path] = (LUCIUS,),
+    ) -> None:
+        self._program = program
         self.words = words if port is None else (*words, "--port", str(port))
         self.port = port
         self.lives = 0
         self._environment = environment(settings)
         self._folder = folder
-        self._log = folder / f"{words[0]}-{port or 'alone'}.log"
+        self.log_file = folder / f"{words[0]}-{port or 'alone'}.log"
         self._said_before = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -106,23 +114,26 @@ class Process:
 
     @property
     def log(self) -> str:
-        return self._log.read_text(errors="replace")
+        return self.log_file.read_text(errors="replace")
 
     def start(self) -> None:
         assert self._process is None, f"{self.words} runs already"
         self.lives += 1
-        with self._log.open("ab") as log:
+        with self.log_file.open("ab") as log:
             self._said_before = len(self.log)
             self._process = subprocess.Popen(
-                [LUCIUS, *self.words], env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [*self._program, *self.words], env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
     def is_ready(self) -> bool:
         """Whether it answers; one that ended instead of starting is an error."""
         assert self._process is not None
         assert self._process.poll() is None, f"{self.words} ended by itself:\n{self.log[-3000:]}"
+        said = self.log[self._said_before :]
         if self.port is None:
-            return "is running" in self.log[self._said_before :]
+            return "is running" in said
+        if "  management  " not in said:
+            return False
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=1.0) as answer:
                 return bool(answer.status == 200)

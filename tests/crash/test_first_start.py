@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.crash.processes import QUICK, Process, free_port
 
-from lucius.secrets_kept import with_secrets
+from lucius.local_secrets import with_secrets
 from lucius.settings import Settings
 
 

@@ -76,7 +76,7 @@ async def test_drift_is_repaired_at_the_next_start(tmp_path: Path) -> None:
     connection = apsw.Connection(str(tmp_path / "data" / "lucius.db"))
     connection.execute("UPDATE inflight SET jobs = 77")
     connection.execute("INSERT INTO inflight (scope, jobs) VALUES ('tenant:nobody', 5)")
-    connection.execute("UPDATE jobs SET wake_at = NULL")
+    connection.execute("UPDATE job_states SET wake_at = NULL")
     connection.close()
     with server:
         async with Client([server.port or 0], rng) as client:

@@ -43,7 +43,7 @@ TOO_LATE_SECONDS = 1.8
 ANSWERS = {"APPLIED", "RECEIVED", "DUPLICATE", "LATE", "STALE_ATTEMPT", "JOB_TERMINAL"}
 
 
-class Told(NamedTuple):
+class CallbackReply(NamedTuple):
     """A callback that was answered."""
 
     job_id: str
@@ -63,7 +63,7 @@ class Worker:
         self._names, self._weights = list(habits), list(habits.values())
         self._pullers: list[asyncio.Task[None]] = []
         self._work: set[asyncio.Task[None]] = set()
-        self.told: list[Told] = []
+        self.replies: list[CallbackReply] = []
         self.ended_for_good: set[str] = set()
         """Jobs of which it said, or tried to say, that they cannot succeed."""
         self.seen: dict[str, int] = {}
@@ -174,7 +174,7 @@ class Worker:
         if callback["type"] == "RESULT":
             verdict = "SUCCEEDED" if callback["status"] == "SUCCEEDED" else "FAILED"
         ids = callback["jobId"], callback["stepId"], callback["attempt_no"]
-        self.told.append(Told(*ids, callback["type"], verdict, said))
+        self.replies.append(CallbackReply(*ids, callback["type"], verdict, said))
 
 
 def _callback(directive: dict[str, Any], kind: str, **fields: Any) -> dict[str, Any]:

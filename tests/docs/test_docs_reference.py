@@ -125,8 +125,8 @@ def recorded() -> tuple[set[str], set[str], set[str]]:
     types: set[str] = set()
     fields: set[str] = set()
     codes: set[str] = set()
-    for name in ("decide", "draft"):
-        for node in ast.walk(ast.parse(read(DOMAIN / f"{name}.py"))):
+    for path in (DOMAIN / "decide.py", DOMAIN / "draft.py", *(DOMAIN / "handlers").glob("*.py")):
+        for node in ast.walk(ast.parse(read(path))):
             if not isinstance(node, ast.Call):
                 continue
             called = getattr(node.func, "attr", getattr(node.func, "id", ""))
@@ -134,7 +134,7 @@ def recorded() -> tuple[set[str], set[str], set[str]]:
             if called == "record":
                 types.update(texts)
                 fields.update(one.arg for one in node.keywords if one.arg)
-            elif called in ("_hear", "end"):
+            elif called in ("_match_callback", "end"):
                 types.update(texts)
             elif called == "Failure":
                 codes.update(texts[:1])

@@ -31,12 +31,23 @@ class Typed:
         self._running: list[subprocess.Popen[bytes]] = []
 
     def run(self, script: str) -> str:
-        command = ["bash", "-euo", "pipefail", "-c", script]
-        ran = subprocess.run(
-            command, cwd=self._folder, env=self.environ, capture_output=True, text=True, timeout=BLOCK_SECONDS_MAX
-        )
+        ran = self._run(script)
         assert ran.returncode == 0, f"{script}\n{ran.stdout}\n{ran.stderr}"
         return ran.stdout
+
+    def run_until_printed(self, script: str, expected: str) -> None:
+        """Run it repeatedly, as a person who looks too early would: it may fail until there is something to see."""
+        until = time.monotonic() + SETTLE_SECONDS_MAX
+        while expected not in (ran := self._run(script)).stdout:
+            assert time.monotonic() < until, f"{script}\n{ran.stdout}\n{ran.stderr}"
+            time.sleep(1.0)
+        assert ran.returncode == 0, f"{script}\n{ran.stdout}\n{ran.stderr}"
+
+    def _run(self, script: str) -> subprocess.CompletedProcess[str]:
+        command = ["bash", "-euo", "pipefail", "-c", script]
+        return subprocess.run(
+            command, cwd=self._folder, env=self.environ, capture_output=True, text=True, timeout=BLOCK_SECONDS_MAX
+        )
 
     def start(self, script: str, pattern: str) -> str:
         """Leave it running, once it has said this."""
@@ -97,11 +108,8 @@ def test_the_page_for_a_new_runbook_works_word_by_word(tmp_path: Path, typed: Ty
     published = typed.run(publish)
     assert "vpn-rollout, version 1, is published and active." in published
     assert "gw-north" in published
-    typed.start(work, r"vpn: has New-Profile")
-    until = time.monotonic() + SETTLE_SECONDS_MAX
-    while shown_grid not in (grid := typed.run(look)):
-        assert time.monotonic() < until, grid
-        time.sleep(1.0)
+    typed.start(work, r"vpn: functions: New-Profile")
+    typed.run_until_printed(look, shown_grid)
 
     mended = typed.run(mend)
     assert "Batch 1 completed." in mended

@@ -122,7 +122,7 @@ def test_the_page_for_a_new_service_works_word_by_word(
     environ |= {"LUCIUS_URL": url, "LUCIUS_ORCHESTRATOR_URL": url}
     second.start(serve, tmp_path / "service.log")
     assert "job SUCCEEDED" in third.run(submit)
-    result = json.loads((project / "result.json").read_text("utf-8"))
+    result = json.loads((project / ".lucius" / "files" / "demo" / "result.json").read_text("utf-8"))
     assert result == json.loads(next(content for language, content in found if language == "json"))
     for terminal in (second, third):
         terminal.folder = project

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pages import DOCS, REFERENCE, blocks, read, section, table_rows
 
-from lucius.runbooks.definition import durations
-from lucius.runbooks.definition.checks import PARAMS_BYTES_MAX
-from lucius.runbooks.definition.model import DataSource, Runbook
-from lucius.runbooks.definition.reading import FAULTS_MAX, RunbookInvalid, read_runbook
-from lucius.runbooks.definition.schema import runbook_schema
-from lucius.runbooks.definition.templates import SPECIALS
+from lucius.runbooks.core.definition import durations
+from lucius.runbooks.core.definition.checks import PARAMS_BYTES_MAX
+from lucius.runbooks.core.definition.model import DataSource, Runbook
+from lucius.runbooks.core.definition.reading import FAULTS_MAX, RunbookInvalid, read_runbook
+from lucius.runbooks.core.definition.schema import runbook_schema
+from lucius.runbooks.core.definition.templates import SPECIALS
 from lucius.runbooks.sources.csv_text import read_csv
 from lucius.runbooks.sources.deadline import Stop
 from lucius.runbooks.sources.limits import SourceError, SourceLimits, too_many_rows

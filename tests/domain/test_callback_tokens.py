@@ -109,6 +109,42 @@ def test_token_with_any_letter_changed_does_not_verify(place: int, letter: str) 
     assert signer.verifies(changed, IDS, START) is (changed == token)
 
 
+SPELLINGS = {
+    "leading zero": lambda v, k, e, s: f"{v}.{k}.0{e}.{s}",
+    "many leading zeros": lambda v, k, e, s: f"{v}.{k}.{e.zfill(40)}.{s}",
+    "plus sign": lambda v, k, e, s: f"{v}.{k}.+{e}.{s}",
+    "underscore": lambda v, k, e, s: f"{v}.{k}.{e[:1]}_{e[1:]}.{s}",
+    "arabic digits": lambda v, k, e, s: f"{v}.{k}.{e.translate({48 + d: 0x660 + d for d in range(10)})}.{s}",
+    "superscript": lambda v, k, e, s: f"{v}.{k}.{e}\u00b9.{s}",
+    "padding": lambda v, k, e, s: f"{v}.{k}.{e}.{s}=",
+    "plain base64": lambda v, k, e, s: f"{v}.{k}.{e}.{s.replace('-', '+').replace('_', '/')}=",
+    "another part": lambda v, k, e, s: f"{v}.{k}.{e}.{s}.",
+    "white space": lambda v, k, e, s: f"{v}.{k}. {e}.{s}",
+    "line break": lambda v, k, e, s: f"{v}.{k}.{e}.{s}\n",
+    "upper case": lambda v, k, e, s: f"{v.upper()}.{k}.{e}.{s}",
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_token_in_another_spelling_does_not_verify(token: str, spelling: str) -> None:
+    """Another process has minted it, so that it is not remembered."""
+    changed = SPELLINGS[spelling](*token.split("."))
+    assert changed != token
+    assert not TokenSigner((NEW, OLD)).verifies(changed, IDS, START)
+
+
+@given(
+    place=st.integers(0, 200),
+    cut=st.integers(0, 3),
+    put=st.text(st.sampled_from("0123456789.+-_=\u0660\u00b2 v"), max_size=3),
+)
+def test_only_the_exact_token_verifies(place: int, cut: int, put: str) -> None:
+    token = TokenSigner((NEW,)).mint(IDS, START, MAX_STEP_SECONDS)
+    at = place % (len(token) + 1)
+    changed = token[:at] + put + token[at + cut :]
+    assert TokenSigner((NEW, OLD)).verifies(changed, IDS, START) is (changed == token)
+
+
 def test_signer_needs_a_key() -> None:
     with pytest.raises(ValueError, match="key"):
         TokenSigner(())

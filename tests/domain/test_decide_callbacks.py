@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from lucius.domain.attempt import Verdict
 from lucius.domain.decide import decide
+from lucius.domain.draft import CALLBACKS_RECORDED_MAX
 from lucius.domain.effects import Outcome
 from lucius.domain.inputs import (
     Accepted,
@@ -16,80 +17,80 @@ from lucius.domain.inputs import (
 )
 from lucius.domain.job import RULES_VERSION, JobStatus
 from lucius.domain.step import StepStatus
+from lucius.testing.job_scenario import JobScenario
+from lucius.testing.ledger_driver import ack, heartbeat, result
 from lucius.testing.samples import START, ManualClock, accepted
-from lucius.testing.scribe import ack, heartbeat, result
-from lucius.testing.story import Story
 
 J, S = JobStatus, StepStatus
 FAILED = Verdict.FAILED
 
 
 @pytest.fixture
-def story(clock: ManualClock) -> Story:
-    return Story(clock)
+def scenario(clock: ManualClock) -> JobScenario:
+    return JobScenario(clock)
 
 
 # --- The callback contract -------------------------------------------------------------------------------------------
 
 
-def test_callback_of_another_lease_or_attempt_is_stale(story: Story) -> None:
-    story.tell(result(story.job, FAILED))
-    old = ack(story.job)
-    story.wait(33)
-    step = story.job.current_step
+def test_callback_of_another_lease_or_attempt_is_stale(scenario: JobScenario) -> None:
+    scenario.tell(result(scenario.job, FAILED))
+    old = ack(scenario.job)
+    scenario.wait(33)
+    step = scenario.job.current_step
     assert step.attempt is not None
     wrong = [
         old,
         Acked("ocr", 2, "another lease"),
         Acked("ocr", 3, step.attempt.lease_id),
         Acked("embedding", 1, step.attempt.lease_id),
-        replace(heartbeat(story.job), lease_id="another lease"),
-        replace(result(story.job), attempt_no=1),
+        replace(heartbeat(scenario.job), lease_id="another lease"),
+        replace(result(scenario.job), attempt_no=1),
     ]
     for fact in wrong:
-        decision = story.tell(fact)
+        decision = scenario.tell(fact)
         assert decision.outcome is Outcome.STALE_ATTEMPT
         assert len(decision.events) == 1
-        assert story.step is S.DISPATCHING
+        assert scenario.step is S.DISPATCHING
 
 
-def test_callback_of_an_unknown_step_is_not_found(story: Story) -> None:
-    assert story.tell(Acked("nothing", 1, "lease")).outcome is Outcome.STEP_NOT_FOUND
+def test_callback_of_an_unknown_step_is_not_found(scenario: JobScenario) -> None:
+    assert scenario.tell(Acked("nothing", 1, "lease")).outcome is Outcome.STEP_NOT_FOUND
 
 
-def test_callback_applied_before_is_a_duplicate(story: Story) -> None:
-    first_ack, first_result = ack(story.job), result(story.job)
-    story.tell(first_ack)
-    assert story.tell(first_ack).outcome is Outcome.DUPLICATE
-    story.tell(first_result)
-    assert story.tell(first_result).outcome is Outcome.DUPLICATE
-    assert story.tell(first_ack).outcome is Outcome.DUPLICATE
+def test_callback_applied_before_is_a_duplicate(scenario: JobScenario) -> None:
+    first_ack, first_result = ack(scenario.job), result(scenario.job)
+    scenario.tell(first_ack)
+    assert scenario.tell(first_ack).outcome is Outcome.DUPLICATE
+    scenario.tell(first_result)
+    assert scenario.tell(first_result).outcome is Outcome.DUPLICATE
+    assert scenario.tell(first_ack).outcome is Outcome.DUPLICATE
 
 
 def test_callback_duplicate_is_told_also_after_the_end(clock: ManualClock) -> None:
-    story = Story(clock, steps=["ocr"])
-    facts = [ack(story.job), result(story.job)]
-    story.tell(*facts)
-    assert [story.tell(fact).outcome for fact in facts] == [Outcome.DUPLICATE] * 2
+    scenario = JobScenario(clock, steps=["ocr"])
+    facts = [ack(scenario.job), result(scenario.job)]
+    scenario.tell(*facts)
+    assert [scenario.tell(fact).outcome for fact in facts] == [Outcome.DUPLICATE] * 2
 
 
 def test_callback_after_the_end_is_late_or_terminal(clock: ManualClock) -> None:
-    story = Story(clock, deadline_seconds=10)
-    facts = [result(story.job), ack(story.job), heartbeat(story.job)]
-    story.wait(10)
+    scenario = JobScenario(clock, deadline_seconds=10)
+    facts = [result(scenario.job), ack(scenario.job), heartbeat(scenario.job)]
+    scenario.wait(10)
     expected = [Outcome.LATE, Outcome.JOB_TERMINAL, Outcome.JOB_TERMINAL]
     for fact, outcome in zip(facts, expected, strict=True):
-        decision = story.tell(fact)
+        decision = scenario.tell(fact)
         assert decision.outcome is outcome
         assert len(decision.events) == 1
 
 
 def test_result_that_contradicts_the_one_applied_is_late(clock: ManualClock) -> None:
-    story = Story(clock)
-    yes, no = result(story.job), result(story.job, FAILED)
-    story.tell(yes)
-    assert story.tell(no).outcome is Outcome.LATE
-    other = Story(clock)
+    scenario = JobScenario(clock)
+    yes, no = result(scenario.job), result(scenario.job, FAILED)
+    scenario.tell(yes)
+    assert scenario.tell(no).outcome is Outcome.LATE
+    other = JobScenario(clock)
     yes, no = result(other.job), result(other.job, FAILED)
     other.tell(no)
     assert other.step is S.FAILED_RETRY
@@ -97,28 +98,61 @@ def test_result_that_contradicts_the_one_applied_is_late(clock: ManualClock) -> 
     assert other.step is S.FAILED_RETRY
 
 
-def test_heartbeat_after_its_result_is_told_to_stop(story: Story) -> None:
-    story.tell(ack(story.job), result(story.job, FAILED))
-    assert story.tell(heartbeat(story.job)).outcome is Outcome.STALE_ATTEMPT
+def test_heartbeat_after_its_result_is_told_to_stop(scenario: JobScenario) -> None:
+    scenario.tell(ack(scenario.job), result(scenario.job, FAILED))
+    assert scenario.tell(heartbeat(scenario.job)).outcome is Outcome.STALE_ATTEMPT
 
 
-def test_result_after_a_lease_that_ran_out_still_counts(story: Story) -> None:
-    fact: Resulted = result(story.job)
-    story.tell(ack(story.job))
-    story.wait(900)
-    assert story.tell(fact).outcome is Outcome.APPLIED
-    assert story.job.steps[0].status is S.SUCCEEDED
+def test_result_after_a_lease_that_ran_out_still_counts(scenario: JobScenario) -> None:
+    fact: Resulted = result(scenario.job)
+    scenario.tell(ack(scenario.job))
+    scenario.wait(900)
+    assert scenario.tell(fact).outcome is Outcome.APPLIED
+    assert scenario.job.steps[0].status is S.SUCCEEDED
+
+
+# --- Repeats ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_callback_that_repeats_another_is_recorded_once(scenario: JobScenario) -> None:
+    scenario.tell(ack(scenario.job))
+    first = scenario.tell(ack(scenario.job))
+    assert (first.outcome, scenario.types) == (Outcome.DUPLICATE, ["ACK"])
+    again = scenario.tell(ack(scenario.job))
+    assert (again.outcome, again.events, again.job) == (Outcome.DUPLICATE, (), first.job)
+    scenario.tell(result(scenario.job))
+    assert scenario.tell(ack(first.job)).events == (), "the same outcome for the same attempt"
+    assert scenario.tell(result(first.job)).outcome is Outcome.DUPLICATE
+    assert scenario.types == ["RESULT"], "another type is another kind"
+
+
+def test_a_job_of_older_rules_records_each_repeat(clock: ManualClock) -> None:
+    """Histories that were recorded under them must replay."""
+    job = decide(None, accepted(clock, rules_version=1), START, clock).job
+    for _ in range(3):
+        decision = decide(job, ack(job), START, clock)
+        job = decision.job
+        assert [event.type for event in decision.events] == ["ACK"]
+    assert job.callbacks_recorded == ()
+
+
+def test_kinds_of_recorded_callbacks_are_bounded(scenario: JobScenario) -> None:
+    facts = [Acked("ocr", number, "made up") for number in range(2, CALLBACKS_RECORDED_MAX + 2)]
+    scenario.tell(*facts)
+    assert len(scenario.job.callbacks_recorded) == CALLBACKS_RECORDED_MAX
+    decision = decide(scenario.job, Acked("ocr", 1, "made up"), scenario.clock.now(), scenario.clock)
+    assert (decision.outcome, decision.events) == (Outcome.STALE_ATTEMPT, ())
 
 
 # --- The edges of the function ---------------------------------------------------------------------------------------
 
 
-def test_decide_refuses_what_makes_no_sense(story: Story) -> None:
-    fact = accepted(story.clock)
-    with pytest.raises(ValueError, match="accepted already"):
-        decide(story.job, fact, START, story.clock)
+def test_decide_refuses_what_makes_no_sense(scenario: JobScenario) -> None:
+    fact = accepted(scenario.clock)
+    with pytest.raises(ValueError, match="already accepted"):
+        decide(scenario.job, fact, START, scenario.clock)
     with pytest.raises(ValueError, match="needs a job"):
-        decide(None, PauseAsked("op"), START, story.clock)
+        decide(None, PauseAsked("op"), START, scenario.clock)
 
 
 def test_decide_refuses_a_job_of_rules_it_does_not_know(clock: ManualClock) -> None:

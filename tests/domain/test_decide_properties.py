@@ -14,12 +14,13 @@ from msgspec.structs import replace
 
 from lucius.domain.attempt import Failure, Verdict
 from lucius.domain.decide import decide
-from lucius.domain.draft import Fresh
+from lucius.domain.draft import IdSource
 from lucius.domain.effects import Decision, PublishDirective
 from lucius.domain.inputs import (
     Acked,
     CancelAsked,
     DeadlinePassed,
+    DirectiveWithdrawn,
     DispatchDue,
     HeartbeatSeen,
     Input,
@@ -68,11 +69,11 @@ class FixedFresh:
         return 0.25
 
 
-def ask(job: Job | None, fact: Input, now: int, make_fresh: Callable[[], Fresh]) -> Decision:
+def ask(job: Job | None, fact: Input, now: int, make_id_source: Callable[[], IdSource]) -> Decision:
     """Decide twice and compare: `decide` is pure, and its argument is as it was."""
     before = repr(job)
-    decision = decide(job, fact, now, make_fresh())
-    assert decide(job, fact, now, make_fresh()) == decision
+    decision = decide(job, fact, now, make_id_source())
+    assert decide(job, fact, now, make_id_source()) == decision
     assert repr(job) == before
     return decision
 
@@ -127,8 +128,10 @@ def inputs_for(job: Job) -> Iterator[Input]:
             yield from callbacks(*ids)
         for number in {no, max(no - 1, 0), no + 1}:
             yield from (Published(name, number), PublishDeferred(name, number), PublishFailed(name, number, "refused"))
+            yield DirectiveWithdrawn(name, number)
     yield from callbacks("unknown", 1, "lease")
     yield from (Published("unknown", 1), PublishDeferred("unknown", 1), PublishFailed("unknown", 1, "refused"))
+    yield DirectiveWithdrawn("unknown", 1)
 
 
 def callbacks(*ids: Any) -> Iterator[Input]:
@@ -227,6 +230,7 @@ KINDS = (
     "published",
     "publish_failed",
     "publish_deferred",
+    "withdrawn",
     "dispatch_due",
     "ack",
     "heartbeat",
@@ -278,6 +282,8 @@ def fact_of(kind: str, whom: str, job: Job, told: list[Input]) -> Input:
             return PublishFailed(name, no, "refused")
         case "publish_deferred":
             return PublishDeferred(name, no)
+        case "withdrawn":
+            return DirectiveWithdrawn(name, no)
         case "dispatch_due":
             return DispatchDue(force=whom == "previous")
         case "ack":
@@ -357,14 +363,14 @@ def test_random_lives_keep_the_invariants(
 
 def _ends_by_its_deadline(job: Job) -> bool:
     """Left to its timer alone, a job comes to its end, and not after its deadline."""
-    fresh = ManualClock()
+    id_source = ManualClock()
     now = job.updated_at
     for _ in range(2_000):
         if job.wake_at is None:
             return True
         now = max(now, job.wake_at)
         assert now <= max(job.spec.deadline_at, job.updated_at)
-        decided = decide(job, DeadlinePassed(), now, fresh)
+        decided = decide(job, DeadlinePassed(), now, id_source)
         assert decided.job is not job, "a timer that fires and changes nothing fires for ever"
         job = replace(decided.job, revision=job.revision + 1)
     return False

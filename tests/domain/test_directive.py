@@ -17,8 +17,8 @@ from lucius.domain.directive import CallbackUrls, build_directive, message_id
 from lucius.domain.job import Job
 from lucius.domain.protocol import Policy
 from lucius.domain.routing import Mode
+from lucius.testing.ledger_driver import result
 from lucius.testing.samples import START, ManualClock, accepted
-from lucius.testing.scribe import result
 
 SIGNER = TokenSigner((CallbackKey("k1", b"secret"),))
 URLS = CallbackUrls.under("http://127.0.0.1:8000/")

@@ -12,8 +12,8 @@ UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 OPEN = RefPolicy()
 
 
-def codes(ref: object, policy: RefPolicy = OPEN) -> list[str]:
-    return [fault.code for fault in ref_faults(ref, "/input_ref", policy)]
+def codes(ref: object, policy: RefPolicy = OPEN, folders: tuple[str, ...] = ()) -> list[str]:
+    return [fault.code for fault in ref_faults(ref, "/input_ref", policy, folders)]
 
 
 @pytest.mark.parametrize(
@@ -106,17 +106,47 @@ def test_ref_is_invalid_when_nobody_could_use_it(uri: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["http", "file", "ftp", "data", "javascript", "azure+blob"])
 def test_ref_is_forbidden_when_its_scheme_is_not_listed(scheme: str) -> None:
-    path = "/x" if scheme == "file" else "a.example/x"
+    path = "/a/x" if scheme == "file" else "a.example/x"
     assert codes(f"{scheme}://{path}") == ["REF_FORBIDDEN"]
-    assert codes(f"{scheme}://{path}", RefPolicy(schemes=(scheme,))) == []
+    assert codes(f"{scheme}://{path}", RefPolicy(schemes=(scheme,)), ("/a",)) == []
 
 
 def test_file_ref_names_no_host() -> None:
     policy = RefPolicy(schemes=("file",))
-    assert codes("file:///tmp/in.txt", policy) == []
-    assert codes("file://localhost/tmp/in.txt", policy) == []
+    assert codes("file:///tmp/in.txt", policy, ("/tmp",)) == []
+    assert codes("file://localhost/tmp/in.txt", policy, ("/tmp",)) == []
     assert codes("file://server/share", policy) == ["REF_INVALID"]
     assert codes("file:///tmp/../etc/passwd", policy) == ["REF_INVALID"]
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("/data/files/acme/in.txt", None),
+        ("/data/files/acme/deep/%C3%BC%20x.txt", None),
+        ("/srv/shared/in.txt", None),
+        ("/data/files/%61cme/in.txt", None),
+        ("/data/files/acme%2fin.txt", None),
+        ("/data/files/acme", "REF_FORBIDDEN"),
+        ("/data/files/acme2/in.txt", "REF_FORBIDDEN"),
+        ("/data/files/globex/in.txt", "REF_FORBIDDEN"),
+        ("//data/files/acme/in.txt", "REF_FORBIDDEN"),
+        ("/data/api-key", "REF_FORBIDDEN"),
+        ("/data/files/acme/%252e%252e/%252e%252e/api-key", None),
+        ("/data/files/acme/..%2f..%2fapi-key", "REF_INVALID"),
+        ("/data/files/acme/%2e%2e/globex/in.txt", "REF_INVALID"),
+        ("/data/files/acme/%ff", "REF_INVALID"),
+        ("/data/files/acme/%00", "REF_INVALID"),
+        ("/etc/passwd", "REF_FORBIDDEN"),
+    ],
+)
+def test_file_ref_lies_below_a_folder_of_the_tenant(path: str, code: str | None) -> None:
+    policy, folders = RefPolicy(schemes=("file",)), ("/data/files/acme", "/srv/shared")
+    faults = ref_faults({"uri": f"file://{path}"}, "/output_ref", policy, folders)
+    assert [fault.code for fault in faults] == ([code] if code else [])
+    if code == "REF_FORBIDDEN":
+        assert faults[0].detail == "the file must be under a folder of the tenant: /data/files/acme/, /srv/shared/"
+        assert codes(f"file://{path}", policy) == ["REF_FORBIDDEN"], "without a folder there is no file"
 
 
 @pytest.mark.parametrize("userinfo", ["user", "user:secret", ":secret", "", "a@b", "user%3Asecret"])

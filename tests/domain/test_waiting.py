@@ -12,8 +12,8 @@ from lucius.domain.inputs import CancelAsked, Input, PauseAsked
 from lucius.domain.job import Job
 from lucius.domain.time import after, iso
 from lucius.domain.waiting import WaitingOn, waiting_on
+from lucius.testing.ledger_driver import ack, heartbeat, published, result
 from lucius.testing.samples import START, ManualClock, accepted
-from lucius.testing.scribe import ack, heartbeat, published, result
 
 
 def lived(*moves: str, **wishes: Any) -> Job:

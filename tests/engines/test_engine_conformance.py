@@ -9,7 +9,6 @@ import pytest
 
 from lucius.buses.memory import MemoryBus
 from lucius.buses.sql import JournaledBus, SqlBus
-from lucius.clocks import SystemClock
 from lucius.domain.callbacks import CallbackKey, TokenSigner
 from lucius.domain.directive import CallbackUrls
 from lucius.engines.outbox.engine import EngineSettings, OutboxEngine
@@ -22,8 +21,10 @@ from lucius.ports.ledger import Ledger
 from lucius.ports.observer import Observer
 from lucius.sql.postgres import PostgresDatabase
 from lucius.sql.sqlite import SqliteDatabase
-from lucius.testing.engine_stand import EngineStand
+from lucius.testing.engine_clock import EngineClock
+from lucius.testing.engine_harness import EngineHarness
 from lucius.testing.engine_suite import EngineSuite
+from lucius.testing.samples import ShiftedClock
 
 SETTINGS = EngineSettings(
     outbox_retry_interval=0.05,
@@ -53,17 +54,21 @@ async def kill_engine(engine: Engine) -> None:
         _, left = await asyncio.wait(left, timeout=0.05)
 
 
-class OutboxSuite(EngineSuite):
+class OutboxSuite(EngineSuite, EngineClock):
     @pytest.fixture
-    async def stand(self, ledger: Ledger, bus: Bus) -> AsyncIterator[EngineStand]:
-        async with EngineStand(ledger, bus, SystemClock(), make_engine, kill_engine) as stand:
-            yield stand
+    def clock(self) -> ShiftedClock:
+        return ShiftedClock()
+
+    @pytest.fixture
+    async def harness(self, ledger: Ledger, bus: Bus, clock: ShiftedClock) -> AsyncIterator[EngineHarness]:
+        async with EngineHarness(ledger, bus, clock, make_engine, kill_engine) as harness:
+            yield harness
 
 
 class OnMemoryBus(OutboxSuite):
     @pytest.fixture
-    async def bus(self) -> AsyncIterator[MemoryBus]:
-        async with MemoryBus(SystemClock()) as bus:
+    async def bus(self, clock: ShiftedClock) -> AsyncIterator[MemoryBus]:
+        async with MemoryBus(clock) as bus:
             yield bus
 
 
@@ -90,8 +95,8 @@ class TestPostgresLedgerAndMemoryBus(OnMemoryBus):
 
 class TestSqliteLedgerAndItsBus(OutboxSuite):
     @pytest.fixture
-    async def bus(self, sqlite_database: SqliteDatabase) -> AsyncIterator[JournaledBus]:
-        async with JournaledBus(sqlite_database, SystemClock()) as bus:
+    async def bus(self, sqlite_database: SqliteDatabase, clock: ShiftedClock) -> AsyncIterator[JournaledBus]:
+        async with JournaledBus(sqlite_database, clock) as bus:
             yield bus
 
     @pytest.fixture
@@ -102,8 +107,8 @@ class TestSqliteLedgerAndItsBus(OutboxSuite):
 
 class TestPostgresLedgerAndItsBus(OutboxSuite):
     @pytest.fixture
-    async def bus(self, postgres_database: PostgresDatabase) -> AsyncIterator[SqlBus]:
-        async with SqlBus(postgres_database, SystemClock()) as bus:
+    async def bus(self, postgres_database: PostgresDatabase, clock: ShiftedClock) -> AsyncIterator[SqlBus]:
+        async with SqlBus(postgres_database, clock) as bus:
             yield bus
 
     @pytest.fixture

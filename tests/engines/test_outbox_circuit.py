@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from lucius.buses.memory import MemoryBus
 from lucius.clocks import SystemClock
 from lucius.domain.callbacks import CallbackKey, TokenSigner
@@ -16,7 +18,8 @@ from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine
 from lucius.ports.ledger import Ledger
 from lucius.ports.observer import Observer
-from lucius.testing.engine_stand import EngineStand
+from lucius.ports.readiness import NotReady
+from lucius.testing.engine_harness import EngineHarness
 from lucius.testing.faults import FaultyBus
 
 SETTINGS = EngineSettings(outbox_retry_interval=0.02, sweep_interval=0.02, claim_seconds=5.0, circuit_open_seconds=0.5)
@@ -39,6 +42,11 @@ class CountingBus(FaultyBus):
         return await super().publish(messages)
 
 
+async def dispatcher(engine: Engine) -> str:
+    """What its readiness check says."""
+    return await next(check.look for check in engine.checks() if check.name == "dispatcher")()
+
+
 async def test_circuit_opens_and_closes_once_for_one_outage() -> None:
     watch = Watch()
 
@@ -50,23 +58,24 @@ async def test_circuit_opens_and_closes_once_for_one_outage() -> None:
         raise NotImplementedError
 
     clock = SystemClock()
-    async with MemoryBus(clock) as inside, EngineStand(MemoryLedger(), inside, clock, make, kill) as stand:
+    async with MemoryBus(clock) as inside, EngineHarness(MemoryLedger(), inside, clock, make, kill) as harness:
         bus = CountingBus(inside)
         bus.is_down = True
-        engine = await stand.start(bus=bus)
-        job_ids = [await stand.submit(steps=["ocr"], key=f"job {place}") for place in range(5)]
+        engine = await harness.start(bus=bus)
+        job_ids = [await harness.submit(steps=["ocr"], key=f"job {place}") for place in range(5)]
         while not watch.changes:
             await asyncio.sleep(0.01)
-        assert (await engine.health())["bus"] == "out of reach"
+        with pytest.raises(NotReady, match="the bus was out of reach"):
+            await dispatcher(engine)
         tries = bus.tries
-        later = [await stand.submit(steps=["ocr"], key=f"later {place}") for place in range(20)]
+        later = [await harness.submit(steps=["ocr"], key=f"later {place}") for place in range(20)]
         assert bus.tries == tries, "while the circuit is open nothing is published"
         await asyncio.sleep(0.7)
         bus.is_down = False
         for _ in range(25):
-            await stand.succeed(await stand.take())
+            await harness.succeed(await harness.take())
         for job_id in (*job_ids, *later):
-            job = await stand.until(job_id, JobStatus.SUCCEEDED)
+            job = await harness.until(job_id, JobStatus.SUCCEEDED)
             assert job.attempts_total == 1
         assert watch.changes == [True, False]
-        assert (await engine.health())["bus"] == "ok"
+        assert await dispatcher(engine) == "publishes"

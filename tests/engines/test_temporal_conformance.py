@@ -27,7 +27,7 @@ from lucius.ports.ledger import Ledger
 from lucius.ports.observer import Observer
 from lucius.sql.postgres import PostgresDatabase
 from lucius.sql.sqlite import SqliteDatabase
-from lucius.testing.engine_stand import EngineStand
+from lucius.testing.engine_harness import EngineHarness
 from lucius.testing.engine_suite import EngineSuite
 
 
@@ -78,12 +78,12 @@ async def kill_engine(engine: Engine) -> None:
 
 class TemporalSuite(EngineSuite):
     @pytest.fixture
-    async def stand(
+    async def harness(
         self, ledger: Ledger, bus: Bus, make_engine: Callable[[Ledger, Bus, Clock], Engine]
-    ) -> AsyncIterator[EngineStand]:
+    ) -> AsyncIterator[EngineHarness]:
         clock = SystemClock()
-        async with EngineStand(ledger, bus, clock, make_engine, kill_engine, answers_at_once=False) as stand:
-            yield stand
+        async with EngineHarness(ledger, bus, clock, make_engine, kill_engine, answers_at_once=False) as harness:
+            yield harness
 
 
 class OnMemoryBus(TemporalSuite):

@@ -43,6 +43,7 @@ class PlayedServer:
         """How one result is answered, if not by the rules."""
         self.pulls: list[dict[str, Any]] = []
         self.renewals: list[list[str]] = []
+        self.renewal_tokens: list[list[str | None]] = []
         self.batches: list[list[dict[str, Any]]] = []
         """Results as they arrived, whatever became of them."""
         self.applied: dict[str, dict[str, Any]] = {}
@@ -78,6 +79,7 @@ class PlayedServer:
         with self._lock:
             if kind == "RENEW":
                 self.renewals.append(body["jobIds"])
+                self.renewal_tokens.append(body["tokens"])
                 return {"renewed": [self.is_renewed] * len(body["jobIds"])}
             return {"outcomes": [self._outcome(result) for result in body["results"]]}
 
@@ -109,7 +111,7 @@ def job(number: int = 1, function: str = "Work", **parameters: Any) -> dict[str,
         "workerId": "played",
         "functionName": function,
         "parameters": parameters,
-        "correlationData": correlation | {"runbookVersion": 3},
+        "correlationData": correlation | {"runbookVersion": 3, "token": f"j1.k1.token-of-{number}"},
     }
 
 

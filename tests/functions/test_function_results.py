@@ -138,7 +138,7 @@ async def test_any_json_may_be_returned(value: Any, kind: str) -> None:
 async def test_what_cannot_travel_is_a_failure(value: Any) -> None:
     result = await worker.call("Echo", {"value": value})
     assert (result["status"], result["error"]["type"]) == ("Failure", "ResultInvalid")
-    assert result["error"]["message"].startswith("what the function returned")
+    assert result["error"]["message"].startswith("the function's return value")
 
 
 async def test_still_running_says_that_it_is_not_complete() -> None:
@@ -239,21 +239,21 @@ async def test_the_cap_holds_over_all_tries(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_function_that_cannot_be_called_by_name_is_refused() -> None:
     refusing = FunctionWorker("refusing")
-    with pytest.raises(ValueError, match="by name, which first cannot be"):
+    with pytest.raises(ValueError, match="first cannot be passed by name"):
         refusing.function("A")(lambda first, /: None)
-    with pytest.raises(ValueError, match="by name, which rest cannot be"):
+    with pytest.raises(ValueError, match="rest cannot be passed by name"):
         refusing.function("A")(lambda *rest: None)
 
     async def awaited_function() -> None: ...
 
     def greedy(one: Job, other: Job) -> None: ...
 
-    with pytest.raises(ValueError, match="quick functions are plain ones"):
+    with pytest.raises(ValueError, match="quick functions must be sync"):
         refusing.function("A", quick=True)(awaited_function)
-    with pytest.raises(ValueError, match="takes the job twice"):
+    with pytest.raises(ValueError, match="takes the job more than once"):
         refusing.function("A")(greedy)
     refusing.function("A")(lambda: None)
-    with pytest.raises(ValueError, match="has a function A already"):
+    with pytest.raises(ValueError, match="already has a function A"):
         refusing.function("A")(lambda: None)
     with pytest.raises(ValueError, match="not a worker id"):
         FunctionWorker("two words")

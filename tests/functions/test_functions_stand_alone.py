@@ -17,7 +17,7 @@ SERVER = {"apsw", "fastapi", "msgspec", "starlette", "uvicorn", "uvloop", "yaml"
 class Guard:
     def find_spec(self, name, path=None, target=None):
         first, _, rest = name.partition(".")
-        if first in SERVER or (first == "lucius" and rest and rest.split(".")[0] != "functions"):
+        if first in SERVER or (first == "lucius" and rest and rest.split(".")[0] not in {"client", "kit", "functions"}):
             raise ImportError(f"the kit must not import {name}")
         return None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-EXAMPLE = Path(__file__).parents[2] / "src" / "lucius" / "migration" / "functions.py"
+EXAMPLE = Path(__file__).parents[2] / "src" / "lucius" / "samples" / "mailbox" / "functions.py"
 
 
 def load() -> ModuleType:

@@ -21,7 +21,7 @@ class Calls:
     def __init__(self) -> None:
         self.worker = FunctionWorker("played")
         self.seen: Counter[int] = Counter()
-        self.at_once = self.at_once_max = 0
+        self.result_without_waiting = self.at_once_max = 0
         self.go_on = asyncio.Event()
         self._lock = threading.Lock()
         self.worker.function("Work")(self.work)
@@ -41,12 +41,12 @@ class Calls:
 
     async def held(self, n: int) -> dict[str, Any]:
         self.seen[n] += 1
-        self.at_once += 1
-        self.at_once_max = max(self.at_once, self.at_once_max)
+        self.result_without_waiting += 1
+        self.at_once_max = max(self.result_without_waiting, self.at_once_max)
         try:
             await self.go_on.wait()
         finally:
-            self.at_once -= 1
+            self.result_without_waiting -= 1
         return {"n": n}
 
     async def secret(self, n: int, password: str) -> dict[str, Any]:
@@ -159,7 +159,7 @@ async def test_a_job_delivered_again_is_not_run_again_while_it_runs_or_is_unsent
 async def test_no_more_functions_run_at_once_than_allowed(played: PlayedServer, calls: Calls) -> None:
     played.send(*(job(n, "Held", n=n) for n in range(10)))
     async with served(calls.worker, played.settings(concurrency=3)):
-        await until(lambda: calls.at_once == 3)
+        await until(lambda: calls.result_without_waiting == 3)
         await asyncio.sleep(0.2)
         assert played.handed_out == 3
         calls.go_on.set()
@@ -206,6 +206,7 @@ async def test_locks_are_renewed_while_a_function_runs_and_after_a_failed_renewa
         await asyncio.sleep(0.5)
         assert len(played.renewals) <= renewed + 1
     assert played.renewals[-1] == ["step-1-a1"]
+    assert played.renewal_tokens[-1] == ["j1.k1.token-of-1"]
 
 
 async def test_a_lost_lock_is_told_and_the_function_goes_on(
@@ -214,7 +215,7 @@ async def test_a_lost_lock_is_told_and_the_function_goes_on(
     played.is_renewed = False
     played.send(job(1, "Held", n=1))
     async with served(calls.worker, played.settings(renew_seconds=0.1)):
-        await until(lambda: "the lock is lost" in caplog.text)
+        await until(lambda: "lost the lock" in caplog.text)
         calls.go_on.set()
         await until(lambda: played.applied)
     assert played.applied["step-1-a1"]["status"] == "Success"
@@ -231,7 +232,7 @@ async def test_one_refused_result_does_not_take_others_with_it(played: PlayedSer
     played.fault = refuses  # type: ignore[method-assign]
     played.send(*(job(n, "Held", n=n) for n in range(10)))
     async with served(calls.worker, played.settings()):
-        await until(lambda: calls.at_once == 10)
+        await until(lambda: calls.result_without_waiting == 10)
         calls.go_on.set()
         await until(lambda: len(played.applied) == 10)
     told = played.applied.pop("step-3-a1")
@@ -276,7 +277,7 @@ async def test_a_refused_key_is_told_clearly_and_once(
     played.faults["RESULTS"] = [Fault(status)]
     played.send(job(1, n=1), job(2, "Held", n=2))
     async with served(calls.worker, played.settings()) as serving:
-        await until(lambda: "results are given up" in caplog.text)
+        await until(lambda: "gave up on" in caplog.text)
         calls.go_on.set()
         await until(lambda: played.applied)
     told = [one for one in caplog.records if one.levelno == logging.ERROR]
@@ -285,6 +286,18 @@ async def test_a_refused_key_is_told_clearly_and_once(
     ] * 2
     assert serving.result() == []
     assert API_KEY not in caplog.text
+
+
+async def test_a_worker_that_may_not_wait_asks_as_told_without_waiting(played: PlayedServer, calls: Calls) -> None:
+    """All calls that may be held open are in use, by other replicas perhaps: jobs can be had without waiting."""
+    played.faults["PULL"] = [Fault(429, body={"code": "WAITS_SATURATED"}, headers={"Retry-After": "1"})]
+    played.send(job(1, n=1))
+    began = time.monotonic()
+    async with served(calls.worker, played.settings()) as serving:
+        await until(lambda: played.applied)
+    assert time.monotonic() - began >= 1.0, "it waited as it was told"
+    assert [pull["wait_seconds"] > 0 for pull in played.pulls[:3]] == [True, False, True]
+    assert serving.result() == []
 
 
 async def test_messages_that_are_no_jobs_are_answered_where_they_can_be(played: PlayedServer, calls: Calls) -> None:
@@ -319,7 +332,7 @@ async def test_stopping_finishes_what_runs_and_sends_every_result(played: Played
     played.faults["RESULTS"] = [Fault(500), Fault()]
     played.send(*(job(n, "Held", n=n) for n in range(5)))
     async with served(calls.worker, played.settings(drain_seconds=30)) as serving:
-        await until(lambda: calls.at_once == 5)
+        await until(lambda: calls.result_without_waiting == 5)
         asyncio.get_running_loop().call_later(0.2, calls.go_on.set)
     assert serving.result() == []
     assert len(played.applied) == 5
@@ -328,10 +341,10 @@ async def test_stopping_finishes_what_runs_and_sends_every_result(played: Played
 async def test_stopping_leaves_what_does_not_end_to_another_worker(played: PlayedServer, calls: Calls) -> None:
     played.send(job(1, "Held", n=1), job(2, n=2))
     async with served(calls.worker, played.settings(drain_seconds=0.2)) as serving:
-        await until(lambda: calls.at_once == 1 and played.applied)
+        await until(lambda: calls.result_without_waiting == 1 and played.applied)
     assert serving.result() == ["step-1-a1"]
     assert list(played.applied) == ["step-2-a1"]
-    assert calls.at_once == 0
+    assert calls.result_without_waiting == 0
 
 
 class BrokenSource:

@@ -85,7 +85,7 @@ def test_what_does_not_end_keeps_no_process(played: PlayedServer, start: Start, 
     worker.until(lambda: len(worker.begun) == 2)
     assert worker.stop() == 0, worker.log
     assert list(played.applied) == ["step-2-a1"]
-    assert "step-1-a1: not done in 3 s; its lock runs out" in worker.log
+    assert "step-1-a1: not done in 3 s; its lock will expire" in worker.log
     assert "Traceback" not in worker.log
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+import lucius.functions
+import lucius.platform
 from lucius.functions import FunctionWorker, WorkerSettings, WorkerUnusable, read_settings
 
 
@@ -20,6 +22,18 @@ def test_settings_come_from_the_environment_and_arguments_go_first() -> None:
     assert (settings.url, settings.api_key) == ("https://lucius.example:8443", "key")
     assert (settings.concurrency, settings.drain_seconds, settings.pull_max) == (3, 1.5, 7)
     assert "key'" not in repr(settings)
+
+
+def test_the_address_has_a_name_that_goes_before_its_alias() -> None:
+    named = {"LUCIUS_ORCHESTRATOR_URL": "https://name.example.org"}
+    assert read_settings(named).url == "https://name.example.org"
+    assert read_settings(named | {"LUCIUS_URL": "https://alias.example.org"}).url == "https://name.example.org"
+
+
+def test_both_kits_name_one_thing_by_one_name() -> None:
+    assert lucius.functions.Throttled is lucius.functions.RateLimited
+    assert lucius.functions.WorkerUnusable is lucius.functions.ServiceUnusable is lucius.platform.ServiceUnusable
+    assert WorkerSettings().concurrency == lucius.platform.PlatformSettings().concurrency
 
 
 def test_the_defaults_are_those_that_are_documented() -> None:

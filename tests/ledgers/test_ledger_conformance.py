@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from lucius.buses.sql import JournaledBus, SqlBus
 from lucius.domain.attempt import DispatchStatus
 from lucius.ledgers.memory import MemoryLedger
-from lucius.ledgers.sql import SqlLedger
+from lucius.ledgers.sql import SqlLedger, rows, statements
 from lucius.ports.ledger import Ledger
 from lucius.sql.database import Run, Script
 from lucius.sql.postgres import PostgresDatabase
@@ -50,11 +50,16 @@ class SqlLedgerSuite(LedgerSuite):
         await _run(ledger, f"{insert} ON CONFLICT (scope) DO UPDATE SET jobs = excluded.jobs", scope, jobs)
 
     async def lose_timer(self, ledger: Ledger, job_id: str) -> None:
-        await _run(ledger, "UPDATE jobs SET wake_at = NULL WHERE job_id = $1", job_id)
+        await _run(ledger, "UPDATE job_states SET wake_at = NULL WHERE job_id = $1", job_id)
 
     async def set_outbox(self, ledger: Ledger, job_id: str, step_index: int, attempt_no: int, status: str) -> None:
-        sql = "UPDATE attempts SET outbox_status = $4 WHERE job_id = $1 AND step_index = $2 AND attempt_no = $3"
-        await _run(ledger, sql, job_id, step_index, attempt_no, status)
+        job = (await ledger.load([job_id]))[job_id]
+        steps, step = list(job.steps), job.steps[step_index]
+        assert step.attempt is not None
+        assert step.attempt.attempt_no == attempt_no
+        steps[step_index] = replace(step, attempt=replace(step.attempt, dispatch=DispatchStatus(status)))
+        changed = replace(job, steps=tuple(steps), revision=job.revision - 1)
+        await _run(ledger, statements.UPDATE_STATE, *rows.state_row(changed))
 
 
 async def _run(ledger: Ledger, sql: str, *args: Any) -> None:

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
+from lucius.client.errors import Refused, Unreachable
 from lucius.load.account import Account, Samples, ServicesAccount
 from lucius.load.halt import Halt
-from lucius.load.plan import Mix, Plan
+from lucius.load.plan import LoadPlan, Mix
 from lucius.load.report import ending_of, lines_of, report_of
-from lucius.load.wire import NoAnswer, Refusal
 
 
 def test_percentiles_are_measured_values_by_nearest_rank() -> None:
@@ -77,7 +77,7 @@ def test_ending_says_why_a_run_was_not_complete() -> None:
     assert ending_of(halt, account) == "COMPLETE"
     halt.stall()
     assert ending_of(halt, account) == "INCOMPLETE"
-    for stop, ending in ((NoAnswer("gone"), "UNREACHABLE"), (Refusal(401, {}), "REFUSED")):
+    for stop, ending in ((Unreachable("gone", True), "UNREACHABLE"), (Refused("HTTP_401", ""), "REFUSED")):
         halt = Halt()
         halt.fail(stop)
         halt.interrupt()
@@ -96,7 +96,7 @@ def test_report_has_its_keys_and_its_lines_say_the_same() -> None:
     services.directives["ocr"] += 4
     services.verdicts["failed_final"] += 1
     services.outcomes["RESULT"]["APPLIED"] += 4
-    plan = Plan(jobs=3, seed=7, rate=2.0, services=Mix(work_ms=(1, 2), fail_final=5.0))
+    plan = LoadPlan(jobs=3, seed=7, rate=2.0, services=Mix(work_ms=(1, 2), fail_final=5.0))
     report = report_of(plan, "OCR", account, services, Halt(), unsent=2, busy=0.9)
     assert list(report) == [
         "ending", "plan", "jobs", "seconds", "jobs_per_second", "in_flight_max", "latency_ms", "look_ms",

@@ -20,12 +20,14 @@ from click.testing import CliRunner
 from tests.crash.processes import API_KEY, LUCIUS, Process, environment, free_port
 
 from lucius.cli.failures import Unusable
-from lucius.cli.load import _refuse_remote
 from lucius.cli.main import cli
-from lucius.load import wire
+from lucius.cli.tools.load import _refuse_remote
+from lucius.client.errors import Unreachable
+from lucius.load import connections
 from lucius.load.commands import Commands
-from lucius.load.plan import Plan
+from lucius.load.plan import LoadPlan
 from lucius.load.run import run
+from lucius.platform.file_roots import SAMPLES
 
 RUN_SECONDS_MAX = 150.0
 QUICK = {"LUCIUS_EXECUTION_BACKOFF_SECONDS": "0.05", "LUCIUS_LEASE_SECONDS": "3", "LUCIUS_LOG_LEVEL": "ERROR"}
@@ -89,8 +91,8 @@ def jobs_of(server: Process, tenant_id: str) -> list[dict[str, Any]]:
 
 def command_file(folder: Path, tenant_id: str) -> str:
     command = {
-        "schema_version": "1", "tenant_id": tenant_id, "request_type": "OCR", "input_ref": "in.pdf",
-        "output_ref": "s3://results/out", "payload": {},
+        "schema_version": "1", "tenant_id": tenant_id, "request_type": "OCR",
+        "input_ref": os.path.relpath(SAMPLES / "contract.pdf", folder), "output_ref": "s3://results/out", "payload": {},
     }  # fmt: skip
     path = folder / f"{tenant_id}.json"
     path.write_text(json.dumps(command))
@@ -258,7 +260,7 @@ def test_a_server_elsewhere_is_not_loaded_unless_asked_for(url: str) -> None:
 def test_a_server_out_of_reach_is_said_to_be(tmp_path: Path) -> None:
     shown = CliRunner().invoke(cli, ["--url", NOWHERE, "load"])
     assert shown.exit_code == 4
-    assert "out of reach" in shown.output
+    assert "is unreachable" in shown.output
 
 
 def test_a_command_with_faults_is_refused_before_anything_is_sent(server: Process, tmp_path: Path) -> None:
@@ -273,12 +275,12 @@ def test_a_command_with_faults_is_refused_before_anything_is_sent(server: Proces
 
 
 def test_a_run_gives_up_on_a_server_that_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr(wire, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(connections, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "RETRY_SECONDS", 0.05)
     commands = Commands({"tenant_id": "t"}, None)
-    wires = wire.Wires(NOWHERE, "", trust_env=False)
-    told, halt = asyncio.run(run(Plan(jobs=5, in_flight=2), wires, commands, [], io.StringIO()))
+    nowhere = connections.Connections(NOWHERE, "")
+    told, halt = asyncio.run(run(LoadPlan(jobs=5, in_flight=2), nowhere, commands, [], io.StringIO()))
     assert told["ending"] == "UNREACHABLE"
-    assert isinstance(halt.cause, wire.NoAnswer)
+    assert isinstance(halt.cause, Unreachable)
     assert told["refused"]["NO_ANSWER"] >= 2
     assert told["jobs"]["not_accepted"] == told["jobs"]["submitted"] == 2

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from lucius.load.commands import Commands, services_of, smallest, smallest_payload
-from lucius.load.plan import JOBS_DEFAULT, JOBS_MAX, Mix, Plan, PlanError, read_work_ms
+from lucius.load.plan import JOBS_DEFAULT, JOBS_MAX, LoadPlan, Mix, PlanError, read_work_ms
 
 
 def test_a_plan_is_bounded_by_jobs_or_by_time() -> None:
-    assert Plan().jobs_max == JOBS_DEFAULT
-    assert Plan(seconds=5).jobs_max == JOBS_MAX
-    assert Plan(seconds=5, jobs=7).jobs_max == 7
+    assert LoadPlan().jobs_max == JOBS_DEFAULT
+    assert LoadPlan(seconds=5).jobs_max == JOBS_MAX
+    assert LoadPlan(seconds=5, jobs=7).jobs_max == 7
 
 
 @pytest.mark.parametrize(
@@ -24,14 +24,14 @@ def test_a_plan_is_bounded_by_jobs_or_by_time() -> None:
 )  # fmt: skip
 def test_a_plan_beyond_its_limits_is_refused_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(PlanError, match=f"--{next(iter(options)).replace('_', '-')}"):
-        Plan(**options)
+        LoadPlan(**options)
 
 
 def test_due_commands_follow_the_rate_and_stop_with_the_plan() -> None:
-    plan = Plan(rate=10.0, seconds=2.0)
+    plan = LoadPlan(rate=10.0, seconds=2.0)
     assert [plan.due(elapsed) for elapsed in (0.0, 0.05, 0.1, 1.0, 2.0, 60.0)] == [1, 1, 2, 11, 20, 20]
-    assert Plan(rate=10.0, jobs=5).due(60.0) == 5
-    assert Plan(jobs=5).due(60.0) == 0
+    assert LoadPlan(rate=10.0, jobs=5).due(60.0) == 5
+    assert LoadPlan(jobs=5).due(60.0) == 0
 
 
 @pytest.mark.parametrize(("text", "read"), [("0", (0, 0)), ("20", (20, 20)), (" 5-80 ", (5, 80))])
@@ -55,10 +55,10 @@ def test_shares_that_exclude_each_other_must_not_exceed_a_hundred() -> None:
 
 def test_fates_follow_the_shares_and_repeat_with_the_seed() -> None:
     mix = Mix(work_ms=(10, 30), fail_retryable=20.0, fail_final=10.0, rate_limit=5.0, lose=5.0, duplicate=50.0)
-    fates = [mix.fate(7, number, "ocr", 1) for number in range(4_000)]
-    assert fates == [mix.fate(7, number, "ocr", 1) for number in range(4_000)]
-    assert fates != [mix.fate(8, number, "ocr", 1) for number in range(4_000)]
-    assert fates != [mix.fate(7, number, "ocr", 2) for number in range(4_000)]
+    fates = [mix.behaviour(7, number, "ocr", 1) for number in range(4_000)]
+    assert fates == [mix.behaviour(7, number, "ocr", 1) for number in range(4_000)]
+    assert fates != [mix.behaviour(8, number, "ocr", 1) for number in range(4_000)]
+    assert fates != [mix.behaviour(7, number, "ocr", 2) for number in range(4_000)]
     counted = Counter(fate.verdict for fate in fates)
     wanted = {"failed_retryable": 20, "failed_final": 10, "rate_limited": 5, "lost": 5, "succeeded": 60}
     for verdict, percent in wanted.items():
@@ -68,9 +68,9 @@ def test_fates_follow_the_shares_and_repeat_with_the_seed() -> None:
 
 
 def test_a_mix_of_nothing_lets_everything_succeed_at_once() -> None:
-    assert {(fate.verdict, fate.work_seconds, fate.duplicate) for fate in (Mix().fate(1, n) for n in range(500))} == {
-        ("succeeded", 0.0, False)
-    }
+    assert {
+        (fate.verdict, fate.work_seconds, fate.duplicate) for fate in (Mix().behaviour(1, n) for n in range(500))
+    } == {("succeeded", 0.0, False)}
 
 
 def test_commands_have_keys_of_their_own_and_turns_of_tenants() -> None:

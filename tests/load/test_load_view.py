@@ -14,7 +14,7 @@ from rich.console import Console
 from tests.crash.processes import LUCIUS, Process, environment, free_port
 
 from lucius.load.account import Account
-from lucius.load.plan import Plan
+from lucius.load.plan import LoadPlan
 from lucius.load.view import Progress
 
 
@@ -30,7 +30,7 @@ def an_account() -> Account:
 
 
 def test_line_tells_where_the_run_stands() -> None:
-    progress = Progress(Plan(jobs=40), an_account(), 100.0)
+    progress = Progress(LoadPlan(jobs=40), an_account(), 100.0)
     line = progress.line(110.0)
     for told in ("elapsed 10 s", "submitted 10", "in flight 6", "1 FAILED_FINAL", "3 SUCCEEDED", "0 on average"):
         assert told in line
@@ -40,7 +40,7 @@ def test_line_tells_where_the_run_stands() -> None:
 
 def test_rate_now_is_that_of_the_last_seconds() -> None:
     account = Account()
-    progress = Progress(Plan(jobs=1_000), account, 0.0)
+    progress = Progress(LoadPlan(jobs=1_000), account, 0.0)
     for second in range(1, 21):
         for _ in range(100 if second > 10 else 10):
             account.submit(float(second))
@@ -52,15 +52,15 @@ def test_rate_now_is_that_of_the_last_seconds() -> None:
 
 def test_progress_is_that_of_the_nearer_bound() -> None:
     account = an_account()
-    assert Progress(Plan(jobs=40), account, 100.0).done(110.0) == 0.1
-    assert Progress(Plan(jobs=40, seconds=20.0), account, 100.0).done(110.0) == 0.5
-    assert Progress(Plan(seconds=5.0), account, 100.0).done(110.0) == 1.0
+    assert Progress(LoadPlan(jobs=40), account, 100.0).done(110.0) == 0.1
+    assert Progress(LoadPlan(jobs=40, seconds=20.0), account, 100.0).done(110.0) == 0.5
+    assert Progress(LoadPlan(seconds=5.0), account, 100.0).done(110.0) == 1.0
 
 
 def test_panel_shows_a_bar_and_the_facts() -> None:
     stream = io.StringIO()
     console = Console(file=stream, width=100, highlight=False)
-    console.print(Progress(Plan(jobs=40), an_account(), 100.0).panel(110.0))
+    console.print(Progress(LoadPlan(jobs=40), an_account(), 100.0).panel(110.0))
     shown = stream.getvalue()
     assert "━" in shown
     assert "10%" in shown

@@ -49,6 +49,8 @@ class PlayedOrchestrator:
 
     def __init__(self, folder: Path, port: int = 0) -> None:
         self.folder = folder
+        self.files = folder / "files" / "acme"
+        """Where the tenant's refs lead: the folder is the service's data folder too."""
         self.directives: list[Any] = []
         self.faults: dict[str, list[Answer]] = {}
         self.always: dict[str, Answer] = {}
@@ -89,8 +91,8 @@ class PlayedOrchestrator:
             "callback_token": f"secret-token-{number}",
             "payload": {},
             "previous": {},
-            "input_ref": (self.folder / "input.txt").as_uri(),
-            "output_ref": (self.folder / f"output-{number}.txt").as_uri(),
+            "input_ref": (self.files / "input.txt").as_uri(),
+            "output_ref": (self.files / f"output-{number}.txt").as_uri(),
             "workspace_ref": (self.folder / "workspace" / "acme" / job / "WORK" / "1").as_uri() + "/",
             **fields,
         }
@@ -181,7 +183,8 @@ class PlayedOrchestrator:
 
 
 def settings_for(played: PlayedOrchestrator, **changes: Any) -> PlatformSettings:
-    values = {"orchestrator_url": played.url, "api_key": API_KEY, "state": str(played.folder / "state")}
+    folders = {"state": str(played.folder / "state"), "data": str(played.folder)}
+    values = {"orchestrator_url": played.url, "api_key": API_KEY, **folders}
     return PlatformSettings(**{**values, "store": "memory", "drain_seconds": 10.0, **changes})
 
 

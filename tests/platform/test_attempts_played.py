@@ -54,9 +54,9 @@ async def test_the_ack_comes_before_the_work_and_the_result_after_it(played: Pla
     (result,) = played.results()
     assert result == {
         **{"jobId": "job-1", "stepId": "work", "tenant_id": "acme", "attempt_no": 1, "lease_id": "lease-1"},
-        **{"status": "SUCCEEDED", "artifacts": {"pages": 2}, "output_ref": (played.folder / "output-1.txt").as_uri()},
+        **{"status": "SUCCEEDED", "artifacts": {"pages": 2}, "output_ref": (played.files / "output-1.txt").as_uri()},
     }
-    assert (played.folder / "output-1.txt").read_text() == "whole"
+    assert (played.files / "output-1.txt").read_text() == "whole"
     assert all(pull["authorization"] == "Bearer a-key-that-nobody-may-find" for pull in played.pulls)
 
 
@@ -67,7 +67,7 @@ async def test_only_the_last_step_writes_the_output(played: PlayedOrchestrator) 
     played.send(played.directive(1, last_step=False))
     await serve_until(service_of(work), settings_for(played), played.results)
     assert "output_ref" not in played.results()[0]
-    assert not (played.folder / "output-1.txt").exists()
+    assert not (played.files / "output-1.txt").exists()
 
 
 @pytest.mark.parametrize("answer", [STALE, TERMINAL, (401, {"code": "UNAUTHENTICATED"}), DUPLICATE], ids=str)
@@ -307,7 +307,7 @@ async def test_no_token_and_no_key_is_ever_logged(played: PlayedOrchestrator, ca
         settings_for(played, store="sqlite"),
         lambda: played.results("job-3") and played.results("job-1"),
     )
-    assert "a defect of the service" in caplog.text
+    assert "a bug in the service" in caplog.text
     assert "lease_seconds" in caplog.text
     assert "secret-token" not in caplog.text
     assert "a-key-that" not in caplog.text

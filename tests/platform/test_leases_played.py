@@ -152,7 +152,7 @@ async def test_a_stale_attempt_writes_nothing_any_more(played: PlayedOrchestrato
     await serve_until(service_of(work), settings_for(played), ended.is_set)
     assert refused == ["WorkStopped"]
     assert not list(played.folder.rglob("late.txt"))
-    assert not (played.folder / "output-1.txt").exists()
+    assert not (played.files / "output-1.txt").exists()
     assert not played.results()
 
 

@@ -18,6 +18,7 @@ from tests.platform.mortal_audit import Found, audit, until_ended
 from tests.platform.mortal_proxy import FAULTS, Proxy
 from tests.platform.mortal_replicas import Replicas, wait_until
 
+from lucius.client.transport import AsyncTransport, TransportOptions
 from lucius.platform.callback_client import CallbackClient
 from lucius.platform.orchestrator import Callback, Orchestrator
 
@@ -82,10 +83,10 @@ async def test_only_a_try_that_may_have_arrived_counts(failure: type[httpx.Trans
             raise failures.pop()
         return httpx.Response(200, json={"outcome": "DUPLICATE"})
 
-    async with httpx.AsyncClient(base_url="http://127.0.0.1", transport=httpx.MockTransport(answer)) as client:
-        callbacks = CallbackClient(Orchestrator(client, ""), batch_max=1)
-        async with callbacks.running():
-            answered = await callbacks.send(Callback("ACK", {}, "token"), seconds_max=30.0)
+    options = TransportOptions(http_transport=httpx.MockTransport(answer))
+    callbacks = CallbackClient(Orchestrator(AsyncTransport("http://127.0.0.1", "", options)), batch_max=1)
+    async with callbacks.running():
+        answered = await callbacks.send(Callback("ACK", {}, "token"), seconds_max=30.0)
     assert (answered.code, answered.tries) == ("DUPLICATE", tries)
 
 

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import lucius.platform
 from lucius.platform import Directive, PlatformSettings, Workspace, rehearse
 from lucius.platform.metrics import Metrics
-from lucius.platform.orchestrator import Answer, Callback
+from lucius.platform.orchestrator import Callback, CallbackAnswer
 from lucius.platform.settings import name_of
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def test_every_metric_is_told_with_its_kind_and_labels() -> None:
     metrics = Metrics("ocr")
     metrics.directive("new")
     metrics.attempt("OCR", "SUCCEEDED", 1.0)
-    metrics.callback(Callback("ACK", {}, "token"), Answer("APPLIED", accepted=True))
+    metrics.callback(Callback("ACK", {}, "token"), CallbackAnswer("APPLIED", accepted=True))
     metrics.in_work(1)
     metrics.owed(1)
     found = {}

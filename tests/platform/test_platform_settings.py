@@ -73,7 +73,7 @@ def test_a_variable_sets_its_setting_and_nothing_else(name: str, tmp_path: Path)
         ("api_key", "schlüssel", "characters that a key cannot have"),
         ("concurrency", "0", "between 1 and 1000"),
         ("concurrency", "1001", "between 1 and 1000"),
-        ("concurrency", "2.5", "is not a number"),
+        ("concurrency", "2.5", "is not a whole number"),
         ("store", "redis", "one of sqlite, workspace, memory"),
         ("health_port", "-1", "between 0 and 65535"),
         ("health_port", "65536", "between 0 and 65535"),
@@ -98,6 +98,13 @@ def test_a_setting_that_cannot_be_used_says_which_and_why(name: str, text: str, 
 
 def test_empty_variables_are_as_good_as_none() -> None:
     assert read_settings(dict.fromkeys(NAMES.values(), " ")) == read_settings({})
+
+
+def test_the_address_has_an_alias_that_counts_where_the_name_is_not_set() -> None:
+    alias = {"LUCIUS_URL": "https://alias.example.org"}
+    assert read_settings(alias).orchestrator_url == "https://alias.example.org"
+    named = alias | {"LUCIUS_ORCHESTRATOR_URL": "https://name.example.org"}
+    assert read_settings(named).orchestrator_url == "https://name.example.org"
 
 
 def test_overrides_go_before_the_environment() -> None:

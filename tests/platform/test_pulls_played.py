@@ -19,7 +19,9 @@ from tests.platform.played import (
     settings_for,
 )
 
-from lucius.platform import Directive, PlatformService, ServiceUnusable, Workspace, consumer, sqlite_store
+from lucius.kit.health import Health
+from lucius.platform import Directive, PlatformService, ServiceUnusable, Workspace, sqlite_store
+from lucius.platform.sources import PULL_WAIT_SECONDS
 from lucius.platform.sqlite_store import SqliteStore
 
 
@@ -43,14 +45,27 @@ def work(directive: Directive, workspace: Workspace) -> dict[str, Any]:
     ],
     ids=lambda answer: f"{answer[0]} {str(answer[1])[:20]}",
 )
-async def test_a_pull_that_fails_is_made_again(
-    played: PlayedOrchestrator, fault: Answer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(consumer, "REFUSED_PULL_SECONDS", 0.1)
+async def test_a_pull_that_fails_is_made_again(played: PlayedOrchestrator, fault: Answer) -> None:
     played.faults["PULL"] = [fault] * 2
     played.send(played.directive(1))
     await serve_until(service_of(work), settings_for(played), played.results)
     assert played.faults["PULL"] == []
+
+
+async def test_a_service_that_may_not_wait_asks_as_told_and_stays_ready(
+    played: PlayedOrchestrator, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All calls that may be held open are in use, by other replicas perhaps: directives can be had without waiting."""
+    told: list[str] = []
+    monkeypatch.setattr(Health, "pull_failed", lambda self, reason: told.append(reason))
+    played.faults["PULL"] = [(200, {"directives": []}), (429, {"code": "WAITS_SATURATED"}, {"Retry-After": "1"})]
+    played.send(played.directive(1))
+    began = time.monotonic()
+    await serve_until(service_of(work), settings_for(played), played.results)
+    assert [pull["wait_seconds"] for pull in played.pulls[:3]] == [0, PULL_WAIT_SECONDS, 0]
+    assert time.monotonic() - began >= 1.0, "it waited as it was told"
+    assert "WAITS_SATURATED" in caplog.text
+    assert told == [], "the orchestrator has answered"
 
 
 async def test_no_more_is_in_work_than_allowed_and_no_more_is_asked_for(played: PlayedOrchestrator) -> None:
@@ -163,10 +178,10 @@ def test_a_name_that_no_protocol_can_have_is_refused(name: str) -> None:
 
 def test_a_step_is_declared_once_and_takes_two_or_three_arguments() -> None:
     service = service_of(work)
-    with pytest.raises(ValueError, match="has a step WORK already"):
+    with pytest.raises(ValueError, match="already has a step WORK"):
         service.step("WORK")(work)
     for wrong in (lambda: None, lambda one: None, lambda one, two, three, four: None):
         with pytest.raises(TypeError, match="must take"):
             service.step("OTHER")(wrong)
-    with pytest.raises(TypeError, match="needs the type"):
+    with pytest.raises(TypeError, match="needs its type"):
         service.step("")(work)

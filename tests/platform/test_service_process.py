@@ -179,4 +179,4 @@ def test_a_second_process_on_the_same_state_is_refused_by_name(played: PlayedOrc
 def test_what_cannot_be_used_ends_the_process_with_one_line(played: PlayedOrchestrator, start: Start) -> None:
     service = start(LUCIUS_PLATFORM_CONCURRENCY="many")
     assert service.process.wait(SECONDS_MAX) == 2
-    assert service.log.strip() == "played: LUCIUS_PLATFORM_CONCURRENCY='many' is not a number"
+    assert service.log.strip() == "played: LUCIUS_PLATFORM_CONCURRENCY='many' is not a whole number"

@@ -13,9 +13,17 @@ from typing import Any
 
 import pytest
 
-from lucius.platform import Directive
+from lucius.platform import Attempt, Directive
+from lucius.platform.file_roots import SAMPLES, FileRoot, FileRoots
+from lucius.platform.refs import path_of
 
 Answer = tuple[int, dict[str, Any]]
+
+
+def begin(directive: Directive) -> Attempt:
+    """An attempt whose refs may lie anywhere in the test's own folder, and in the samples."""
+    folder = path_of(directive.workspace_ref, "workspace_ref").parents[4]
+    return Attempt(directive, FileRoots((FileRoot(folder, shared=True), FileRoot(SAMPLES, shared=True, readonly=True))))
 
 
 @pytest.fixture(autouse=True)

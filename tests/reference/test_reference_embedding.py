@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.reference.conftest import begin
 
-from lucius.platform import Attempt, Directive, NonRetryable, Result, Retryable
+from lucius.platform import Directive, NonRetryable, Result, Retryable
 from lucius.reference import embedding, models, ocr
 from lucius.reference.vectors import cosine, vector
 
@@ -25,7 +26,7 @@ MINUTES = SAMPLES / "minutes.txt"
 
 
 def embed(directive: Directive) -> Result:
-    attempt = Attempt(directive)
+    attempt = begin(directive)
     return embedding.embed_text(directive, attempt.workspace(), attempt)
 
 
@@ -59,7 +60,7 @@ def test_embedding_makes_the_same_vectors_in_every_process(make: Make) -> None:
 
 def test_embedding_reads_what_ocr_left_before_the_input(make: Make) -> None:
     reading = make("ocr", SAMPLES / "contract.pdf", {"pages": "2"})
-    attempt = Attempt(reading)
+    attempt = begin(reading)
     text_ref = ocr.read_document(reading, attempt.workspace(), attempt).artifacts["text_ref"]
     result = embed(make("embedding", "https://example.com/unread", previous={"ocr": {"text_ref": text_ref}}))
     document = document_of(result)
@@ -97,7 +98,7 @@ def test_wordllama_makes_vectors_of_length_one_that_know_meaning(make: Make) -> 
     assert (document["model"], document["dimensions"]) == ("wordllama-256", 256)
     assert len(document["chunks"]) > 2
     assert all(math.isclose(math.hypot(*one["vector"]), 1.0, abs_tol=1e-3) for one in document["chunks"])
-    attempt = Attempt(make("embedding", MINUTES))
+    attempt = begin(make("embedding", MINUTES))
     physician, doctor, harbour = models.embedding_model("wordllama-256").embed(
         ["The physician is ill.", "A doctor is sick.", "Ships leave the harbour."], attempt
     )

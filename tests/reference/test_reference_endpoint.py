@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.reference.conftest import begin
 
 from lucius.platform import (
-    Attempt,
     Directive,
     NonRetryable,
     RateLimited,
@@ -52,13 +52,13 @@ def text(tmp_path: Path) -> Path:
 
 
 def embed(directive: Directive) -> Result:
-    attempt = Attempt(directive)
+    attempt = begin(directive)
     return embedding.embed_text(directive, attempt.workspace(), attempt)
 
 
 def ask(directive: Directive) -> dict[str, Any]:
     """The first answer."""
-    attempt = Attempt(directive)
+    attempt = begin(directive)
     result = sis.answer_prompts(directive, attempt.workspace(), attempt)
     assert result.artifacts["model"] == "far-chat"
     found: dict[str, Any] = result.artifacts["answers"][0]
@@ -103,7 +103,7 @@ def test_sis_asks_the_endpoint_that_made_the_vectors(make: Make, far: Any, text:
     previous = {"embedding": dict(made.artifacts)}
     extractive = {**QUESTION, "model": "lucius-extractive"}
     directive = make("sis", text, extractive, previous=previous)
-    attempt = Attempt(directive)
+    attempt = begin(directive)
     result = sis.answer_prompts(directive, attempt.workspace(), attempt)
     assert "lit at dusk" in result.artifacts["answers"][0]["answer"]
     assert [(path, body["input"]) for path, _, body in far.requests][1:] == [("/v1/embeddings", QUESTION["prompt_set"])]
@@ -165,7 +165,7 @@ def test_what_is_sent_and_what_is_kept_has_a_limit(make: Make, far: Any, tmp_pat
     payload = {"prompt_set": ["What burns?"]}
     previous = {"embedding": dict(embed(make("embedding", tmp_path / "long.txt", {"chunk_size": 9_000})).artifacts)}
     directive = make("sis", tmp_path / "long.txt", payload, previous=previous)
-    attempt = Attempt(directive)
+    attempt = begin(directive)
     result = sis.answer_prompts(directive, attempt.workspace(), attempt)
     assert result.output is not None
     (whole,) = json.loads(result.output.read_bytes())["answers"]
@@ -316,7 +316,7 @@ def test_retry_after_is_seconds_or_a_date_within_bounds() -> None:
         ({"URL": "ftp://host/v1", "MODEL": "m"}, "X_URL is not an address"),
         ({"URL": "host/v1", "MODEL": "m"}, "X_URL is not an address"),
         ({"URL": "http://host:99999/v1", "MODEL": "m"}, "X_URL is not an address"),
-        ({"URL": "http://me:secret@host/v1", "MODEL": "m"}, "no user"),
+        ({"URL": "http://me:secret@host/v1", "MODEL": "m"}, "not contain a user"),
         ({"URL": "http://host/v1?a=b", "MODEL": "m"}, "query"),
         ({"URL": "http://host/v1"}, "needs X_MODEL"),
         ({"URL": "http://host/v1", "MODEL": "m" * 200}, "X_MODEL"),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 from pypdf import PdfReader, PdfWriter
+from tests.reference.conftest import begin
 
 from lucius.platform import Attempt, Directive, NonRetryable, Result, Retryable, WorkStopped
 from lucius.platform.attempt import StopReason
@@ -26,7 +27,7 @@ RECEIPT = SAMPLES / "receipt.png"
 
 
 def read(directive: Directive) -> Result:
-    attempt = Attempt(directive)
+    attempt = begin(directive)
     return ocr.read_document(directive, attempt.workspace(), attempt)
 
 
@@ -190,7 +191,7 @@ def test_lines_go_from_top_to_bottom_and_left_to_right() -> None:
 
 
 def test_whoever_waits_for_the_engine_can_be_stopped(make: Make) -> None:
-    attempt = Attempt(make("ocr", RECEIPT))
+    attempt = begin(make("ocr", RECEIPT))
     with recognition._engine._lock:
         attempt.stop(StopReason.CANCELLED)
         with pytest.raises(WorkStopped):

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.reference.conftest import begin
 
-from lucius.platform import Attempt, Directive, NonRetryable, Result, WorkStopped
+from lucius.platform import Directive, NonRetryable, Result, WorkStopped
 from lucius.platform.attempt import StopReason
 from lucius.reference import ocr
 
@@ -20,7 +21,7 @@ CONTRACT = Path(str(resources.files("lucius.reference"))) / "samples" / "contrac
 
 
 def read(directive: Directive) -> Result:
-    attempt = Attempt(directive)
+    attempt = begin(directive)
     return ocr.read_document(directive, attempt.workspace(), attempt)
 
 
@@ -48,7 +49,7 @@ def test_ocr_reads_the_text_of_a_pdf_page_by_page(make: Make) -> None:
 
 def test_ocr_tells_how_far_it_is_and_stops_when_told(make: Make) -> None:
     directive = make("ocr", CONTRACT)
-    attempt = Attempt(directive)
+    attempt = begin(directive)
     ocr.read_document(directive, attempt.workspace(), attempt)
     assert (attempt.progress, attempt.note) == (1.0, "2 pages read")
     attempt.stop(StopReason.CANCELLED)
@@ -104,7 +105,8 @@ def test_text_that_begins_like_a_bitmap_is_text(make: Make, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("ref", "code"),
     [
-        ("file:///nowhere/at/all.pdf", "INPUT_NOT_FOUND"),
+        ("file:///nowhere/at/all.pdf", "PATH_FORBIDDEN"),
+        ((CONTRACT.parent / "nowhere.pdf").as_uri(), "INPUT_NOT_FOUND"),
         ("https://example.com/contract.pdf", "REF_SCHEME_UNSUPPORTED"),
         ("file:///tmp/%2e%2e/etc/hostname", "PATH_FORBIDDEN"),
         ({"name": "no uri"}, "REF_INVALID"),

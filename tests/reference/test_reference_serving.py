@@ -24,9 +24,11 @@ SECONDS_MAX = 60.0
 
 @pytest.fixture
 def text(tmp_path: Path) -> dict[str, Any]:
-    (tmp_path / "input.txt").write_text("The lanterns are lit at dusk. Nobody sleeps.")
+    path = tmp_path / ".lucius" / "files" / "demo" / "input.txt"
+    path.parent.mkdir(parents=True)
+    path.write_text("The lanterns are lit at dusk. Nobody sleeps.")
     workspace = (tmp_path / "work" / "demo" / "job" / "STEP" / "1").as_uri()
-    return {"input_ref": (tmp_path / "input.txt").as_uri(), "workspace_ref": workspace}
+    return {"input_ref": path.as_uri(), "workspace_ref": workspace}
 
 
 def run_until(
@@ -57,31 +59,31 @@ def directives(fake: Any, text: dict[str, Any], **fields: Any) -> list[dict[str,
 
 def test_each_service_acknowledges_and_reports(fake: Any, text: dict[str, Any], tmp_path: Path) -> None:
     fake.directives = directives(fake, text)
-    run_until(fake, tmp_path / "state", lambda: len(fake.of_kind("RESULT")) == 3)
+    run_until(fake, tmp_path / ".lucius" / "state", lambda: len(fake.of_kind("RESULT")) == 3)
     results = {body["stepId"]: body for body in fake.of_kind("RESULT")}
     assert {body["status"] for body in results.values()} == {"SUCCEEDED"}
     assert results["sis"]["artifacts"]["answers"][0]["answer"] == "The lanterns are lit at dusk."
     assert "output_ref" not in results["sis"]
     for job in ("job-1", "job-2", "job-3"):
         assert [kind for kind, body in fake.callbacks if body["jobId"] == job] == ["ACK", "RESULT"]
-    assert sorted(path.name for path in (tmp_path / "state").iterdir()) == ["embedding", "ocr", "sis"]
+    assert sorted(path.name for path in (tmp_path / ".lucius" / "state").iterdir()) == ["embedding", "ocr", "sis"]
 
 
 def test_only_the_last_step_writes_the_output(fake: Any, text: dict[str, Any], tmp_path: Path) -> None:
-    output = tmp_path / "out" / "answer.json"
+    output = tmp_path / ".lucius" / "files" / "demo" / "out" / "answer.json"
     ocr, embedding, sis = directives(fake, text, output_ref=output.as_uri())
     fake.directives = [{**ocr, "last_step": False}, {**embedding, "last_step": False}]
-    run_until(fake, tmp_path / "state", lambda: len(fake.of_kind("RESULT")) == 2)
+    run_until(fake, tmp_path / ".lucius" / "state", lambda: len(fake.of_kind("RESULT")) == 2)
     assert not output.exists()
     fake.directives = [{**sis, "last_step": True}]
-    run_until(fake, tmp_path / "state", lambda: len(fake.of_kind("RESULT")) == 3)
+    run_until(fake, tmp_path / ".lucius" / "state", lambda: len(fake.of_kind("RESULT")) == 3)
     assert json.loads(output.read_bytes())["answers"][0]["answer"] == "The lanterns are lit at dusk."
     assert [("output_ref" in body) for body in fake.of_kind("RESULT")] == [False, False, True]
 
 
 def test_an_input_that_cannot_be_read_fails_the_step_for_good(fake: Any, text: dict[str, Any], tmp_path: Path) -> None:
-    fake.directives = [fake.directive(1, "ocr", **{**text, "input_ref": "file:///nowhere/at/all.pdf"})]
-    run_until(fake, tmp_path / "state", lambda: fake.of_kind("RESULT"), ("ocr",))
+    fake.directives = [fake.directive(1, "ocr", **{**text, "input_ref": f"{text['input_ref']}.gone"})]
+    run_until(fake, tmp_path / ".lucius" / "state", lambda: fake.of_kind("RESULT"), ("ocr",))
     (result,) = fake.of_kind("RESULT")
     assert (result["status"], result["failure_class"]) == ("FAILED", "NON_RETRYABLE")
     assert result["error"]["code"] == "INPUT_NOT_FOUND"
@@ -94,11 +96,11 @@ def test_a_service_that_nobody_knows_is_refused_by_name(fake: Any, tmp_path: Pat
 
 
 def test_services_that_cannot_start_end_together_and_say_why(fake: Any, tmp_path: Path) -> None:
-    taken = StateFolder(tmp_path / "state" / "sis")
+    taken = StateFolder(tmp_path / ".lucius" / "state" / "sis")
     taken.claim()
     try:
         with pytest.raises(ServiceUnusable, match="in use by another process"):
-            run_until(fake, tmp_path / "state", lambda: False)
+            run_until(fake, tmp_path / ".lucius" / "state", lambda: False)
     finally:
         taken.release()
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.reference.conftest import begin
 
-from lucius.platform import Attempt, Directive, NonRetryable, Result, rehearse
+from lucius.platform import Directive, NonRetryable, Result, rehearse
 from lucius.reference import embedding, ocr, sis
-from lucius.reference.answers import Answer, shortened
+from lucius.reference.answers import FoundAnswer, shortened
 
 Make = Callable[..., Directive]
 
@@ -22,7 +23,7 @@ MINUTES = SAMPLES / "minutes.txt"
 
 
 def answer(directive: Directive) -> Result:
-    attempt = Attempt(directive)
+    attempt = begin(directive)
     return sis.answer_prompts(directive, attempt.workspace(), attempt)
 
 
@@ -68,7 +69,7 @@ def test_sis_answers_from_text_alone_and_writes_text_when_asked(make: Make) -> N
 @pytest.mark.parametrize("model", ["lucius-hash-256", "wordllama-256"])
 def test_prompts_are_embedded_with_the_model_of_the_vectors(make: Make, model: str) -> None:
     directive = make("embedding", CONTRACT, {"model": model, "chunk_size": 300})
-    attempt = Attempt(directive)
+    attempt = begin(directive)
     made = embedding.embed_text(directive, attempt.workspace(), attempt)
     question = {"prompt_set": ["What is the notice period for ending the agreement?"]}
     for given in (
@@ -120,7 +121,7 @@ def test_sis_refuses_vectors_that_are_not_ours(make: Make, tmp_path: Path, conte
 
 
 def test_short_answers_fit_the_artifacts_however_many_there_are() -> None:
-    answers = [Answer("ü" * 5_000, "€" * 5_000, 0.5, 1, 1, list(range(500)))] * 500
+    answers = [FoundAnswer("ü" * 5_000, "€" * 5_000, 0.5, 1, 1, list(range(500)))] * 500
     short = shortened(answers)
     assert short
     assert len(json.dumps(short)) < 60_000

@@ -10,13 +10,17 @@ from typing import Any
 
 import pytest
 
-from lucius.domain.envelope import EnvelopeRules
+from lucius.domain.envelope import EnvelopeRules, tenant_of
 from lucius.domain.errors import CallerError
 from lucius.domain.protocol import PolicyOverride, resolve_policy
 from lucius.domain.refs import RefPolicy
 from lucius.domain.routing import Mode
+from lucius.local_tenant_files import LocalTenantFiles
 from lucius.registries.files import SHIPPED, FileRegistry, Overrides, RegistryError
+from lucius.settings import Settings
 from lucius.usecases.submit import prepare
+
+FILES = LocalTenantFiles(Settings(data="/data"))
 
 PROTOCOL = """\
 id: SCAN
@@ -95,7 +99,7 @@ def accepts(request_type: str, payload: dict[str, Any]) -> bool:
         "schema_version": "1",
     }
     try:
-        prepare(document, FileRegistry().snapshot(), EnvelopeRules(), 0)
+        prepare(document, tenant_of(document), FileRegistry().snapshot(), EnvelopeRules(), FILES, 0)
     except CallerError as error:
         if error.code != "PAYLOAD_INVALID":
             raise
@@ -254,8 +258,8 @@ def test_version_is_that_of_the_content(tmp_path: Path) -> None:
         ("id: A\nversion: *a", 2, "anchors"),
         ("id: A\nversion: !!int '1'", 2, "tag"),
         ("id: !!python/object/apply:os.system [ls]", 1, "tag"),
-        ("id: A\nversion: 1\nid: B", 3, "the key id stands twice"),
-        ("id: A\nsteps:\n  - {id: x, id: y}", 3, "the key id stands twice"),
+        ("id: A\nversion: 1\nid: B", 3, "duplicate key 'id'"),
+        ("id: A\nsteps:\n  - {id: x, id: y}", 3, "duplicate key 'id'"),
         ("<<: {id: A}", 1, "merge"),
         ("? [a]\n: 1", 1, "plain text"),
         ("id: A\n---\nid: B", 2, ""),
@@ -288,19 +292,19 @@ def test_yaml_reads_words_and_times_as_text(tmp_path: Path) -> None:
         ("version: 1\n", "", 1, "missing required field version"),
         ("version: 1", "version: '1'", 2, "expected int"),
         ("version: 1", "version: 0", 2, "1 or more"),
-        ("version: 1", "version: 1\nsurprise: 1", 3, "surprise is not a field"),
+        ("version: 1", "version: 1\nsurprise: 1", 3, "surprise is not a known field"),
         ("id: SCAN", "id: ''", 1, "an id has"),
         ("id: SCAN", "id: a/b", 1, "an id has"),
         ("[SCAN]", "[]", 3, "request types"),
-        ("[SCAN]", "[SCAN, SCAN]", 3, "stands twice"),
+        ("[SCAN]", "[SCAN, SCAN]", 3, "is given twice"),
         ("[SCAN]", "['A B']", 3, "white space"),
         ("[SCAN]", "SCAN", 3, "expected array"),
         ("    service: scanner\n", "", 5, "missing required field service"),
         ("id: scan", "id: a:b", 5, "a step's id"),
         ("type: SCAN", "type: ../x", 6, "a step's type"),
         ("service: scanner", "service: 'x y'", 7, "subscription"),
-        ("service: scanner", "service: scanner\n    surprise: 1", 8, "surprise is not a field"),
-        ("service: scanner", "service: scanner\n  - {id: scan, type: X, service: x}", 8, "stands twice"),
+        ("service: scanner", "service: scanner\n    surprise: 1", 8, "surprise is not a known field"),
+        ("service: scanner", "service: scanner\n  - {id: scan, type: X, service: x}", 8, "is given twice"),
         ("service: scanner", "service: scanner\n    payload: {pointer: x}", 8, "JSON pointer"),
         ("service: scanner", "service: scanner\n    payload: {pointer: /a~2}", 8, "JSON pointer"),
         ("service: scanner", "service: scanner\n    payload:\n      schema: {type: nope}", 9, "cannot be used"),
@@ -353,11 +357,11 @@ def test_step_without_a_backoff_is_refused(tmp_path: Path, value: str) -> None:
 def test_two_protocols_cannot_claim_one_request_type(tmp_path: Path) -> None:
     other = PROTOCOL.replace("id: SCAN", "id: OTHER").replace("[SCAN]", "\n  - X\n  - SCAN")
     problem = only_problem(tmp_path, protocols__other=other)
-    assert problem == "protocols/scan.yaml:3: the request type SCAN is served by OTHER already"
+    assert problem == "protocols/scan.yaml:3: the request type SCAN is already served by OTHER"
 
 
 def test_one_version_cannot_stand_in_two_files(tmp_path: Path) -> None:
-    assert "stands in protocols/again.yaml too" in only_problem(tmp_path, protocols__again=PROTOCOL)
+    assert "is in protocols/again.yaml too" in only_problem(tmp_path, protocols__again=PROTOCOL)
 
 
 @pytest.mark.parametrize(
@@ -373,9 +377,9 @@ def test_one_version_cannot_stand_in_two_files(tmp_path: Path) -> None:
         ("id: a\nrefs:\n  schemes: ['https://']", "3: a scheme"),
         ("id: a\nrefs:\n  hosts: ['https://h/']", "3: a host"),
         ("id: a\nrefs:\n  containers: [a/b]", "3: a container"),
-        ("id: a\nrefs:\n  surprise: 1", "3: surprise is not a field"),
+        ("id: a\nrefs:\n  surprise: 1", "3: surprise is not a known field"),
         ("id: a\npolicy:\n  lease_seconds: 0", "3: lease_seconds"),
-        ("id: a\npolicy:\n  surprise: 0", "3: surprise is not a field"),
+        ("id: a\npolicy:\n  surprise: 0", "3: surprise is not a known field"),
         ("id: a\njob_deadline_seconds: 0", "2: job_deadline_seconds"),
         ("id: a\nwebhook_secret_env: 'whsec_abc/+='", "2: this is the name of an environment variable"),
     ],
@@ -395,7 +399,7 @@ def test_two_files_cannot_settle_one_tenant(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "detail"),
     [
-        ("surprise: 1", "1: surprise is not a field"),
+        ("surprise: 1", "1: surprise is not a known field"),
         ("mode: DEFAULT\nmax_inflight: -1", "2: max_inflight"),
         ("max_inflight_per_mode:\n  BURST: -1", "2: BURST must be 0 or more"),
         ("max_inflight_per_mode:\n  FAST: 1", "invalid enum value"),
@@ -496,10 +500,10 @@ def test_changed_schema_is_in_force_at_once_even_under_the_same_version(tmp_path
         **{"payload": {"n": 1}, "schema_version": "1"},
     }
     with pytest.raises(CallerError):
-        prepare(document, registry.snapshot(), EnvelopeRules(), 0)
+        prepare(document, tenant_of(document), registry.snapshot(), EnvelopeRules(), FILES, 0)
     folder(tmp_path, protocols__scan=PROTOCOL + "    payload: {schema: {required: [n]}}\n")
     registry.reload()
-    assert prepare(document, registry.snapshot(), EnvelopeRules(), 0)
+    assert prepare(document, tenant_of(document), registry.snapshot(), EnvelopeRules(), FILES, 0)
 
 
 def test_watch_reloads_until_it_is_cancelled(tmp_path: Path) -> None:

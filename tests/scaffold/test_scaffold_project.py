@@ -21,9 +21,9 @@ from lucius.registries.files import FileRegistry
 
 FILES = {
     ".gitignore",
+    ".lucius/files/demo/input.txt",
     "README.md",
     "command.json",
-    "input.txt",
     "pyproject.toml",
     "registry/protocols/{name}.yaml",
     "service.py",
@@ -97,7 +97,10 @@ def test_command_asks_for_the_protocol(here: Path) -> None:
     command = json.loads((here / "word-count" / "command.json").read_text("utf-8"))
     (protocol,) = FileRegistry(here / "word-count" / "registry").snapshot().protocols.values()
     assert command["request_type"] in protocol.request_types
-    assert (command["input_ref"], command["output_ref"]) == ("input.txt", "result.json")
+    assert (command["input_ref"], command["output_ref"]) == (
+        ".lucius/files/demo/input.txt",
+        ".lucius/files/demo/result.json",
+    )
     properties = protocol.steps[0].payload_schema["properties"]
     assert set(command["payload"]) <= set(properties)
 
@@ -133,7 +136,7 @@ def test_an_empty_folder_is_filled_where_it_is(here: Path) -> None:
 def test_names_that_cannot_be_are_refused(here: Path, name: str) -> None:
     made = new_service("--", name)
     assert made.exit_code == EXIT_USAGE
-    assert "cannot name a service" in made.output
+    assert "is not a valid service name" in made.output
     assert "such as word-count" in made.output
     assert list(here.iterdir()) == []
 
@@ -142,7 +145,7 @@ def test_names_that_cannot_be_are_refused(here: Path, name: str) -> None:
 def test_step_types_that_cannot_be_are_refused(here: Path, step_type: str) -> None:
     made = new_service("tally", "--step-type", step_type)
     assert made.exit_code == EXIT_USAGE
-    assert "cannot be a type of step" in made.output
+    assert "is not a valid step type" in made.output
     assert list(here.iterdir()) == []
 
 
@@ -190,7 +193,7 @@ def test_nothing_is_left_behind_when_a_write_fails(
     monkeypatch.setattr(Path, "open", failing_open)
     made = new_service("tally", "--folder", str(folder))
     assert made.exit_code == EXIT_USAGE
-    assert "No space left on device; nothing was made" in made.output
+    assert "No space left on device; nothing was created" in made.output
     assert len(opened) == len(scaffold.FILES)
     assert sorted(here.rglob("*")) == ([here / "deep", folder] if there_before else [])
 

@@ -7,20 +7,28 @@ from pathlib import Path
 import httpx
 import pytest
 
+from lucius.client.transport import AsyncTransport, TransportOptions
 from lucius.platform.orchestrator import Orchestrator, PullFailed
-from lucius.platform.settings import key_now, read_settings
+from lucius.platform.settings import PlatformSettings, key_now, read_settings
 
 LOCAL, ELSEWHERE = "http://127.0.0.1:8000", "http://lucius.example.org"
 
 
-def server_with(key: str, asked: list[str]) -> httpx.AsyncClient:
+def server_with(key: str, asked: list[str]) -> httpx.MockTransport:
     def answer(request: httpx.Request) -> httpx.Response:
         asked.append(request.headers.get("Authorization", ""))
         if asked[-1] == f"Bearer {key}":
             return httpx.Response(200, json={"directives": [{"jobId": "1"}]})
         return httpx.Response(401, json={"code": "UNAUTHENTICATED"})
 
-    return httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url=LOCAL)
+    return httpx.MockTransport(answer)
+
+
+def orchestrator_at(
+    server: httpx.MockTransport, settings: PlatformSettings, environment: dict[str, str]
+) -> Orchestrator:
+    options = TransportOptions(http_transport=server, refreshed_key=lambda: key_now(settings, environment))
+    return Orchestrator(AsyncTransport(LOCAL, settings.api_key, options))
 
 
 async def test_a_refused_pull_is_made_again_with_the_key_of_this_machine(tmp_path: Path) -> None:
@@ -29,10 +37,9 @@ async def test_a_refused_pull_is_made_again_with_the_key_of_this_machine(tmp_pat
     assert settings.api_key == ""
     (tmp_path / "api-key").write_text("made-later\n")
     asked: list[str] = []
-    async with server_with("made-later", asked) as client:
-        orchestrator = Orchestrator(client, settings.api_key, lambda: key_now(settings, environment))
-        assert await orchestrator.pull("tally", 1, 0.0) == [{"jobId": "1"}]
-        assert await orchestrator.pull("tally", 1, 0.0) == [{"jobId": "1"}]
+    orchestrator = orchestrator_at(server_with("made-later", asked), settings, environment)
+    assert await orchestrator.pull("tally", 1, 0.0) == [{"jobId": "1"}]
+    assert await orchestrator.pull("tally", 1, 0.0) == [{"jobId": "1"}]
     assert asked == ["", "Bearer made-later", "Bearer made-later"]
 
 
@@ -41,10 +48,9 @@ async def test_a_pull_is_not_made_again_with_the_same_key(tmp_path: Path) -> Non
     (tmp_path / "api-key").write_text("wrong\n")
     settings = read_settings(environment)
     asked: list[str] = []
-    async with server_with("right", asked) as client:
-        orchestrator = Orchestrator(client, settings.api_key, lambda: key_now(settings, environment))
-        with pytest.raises(PullFailed, match="UNAUTHENTICATED"):
-            await orchestrator.pull("tally", 1, 0.0)
+    orchestrator = orchestrator_at(server_with("right", asked), settings, environment)
+    with pytest.raises(PullFailed, match="UNAUTHENTICATED"):
+        await orchestrator.pull("tally", 1, 0.0)
     assert asked == ["Bearer wrong"]
 
 

@@ -15,33 +15,40 @@ from lucius.sql.sqlite import SqliteDatabase
 
 SHARED = {
     "load jobs": ledger.LOAD_JOBS,
-    "load steps": ledger.LOAD_STEPS,
-    "load current attempts": ledger.LOAD_CURRENT_ATTEMPTS,
-    "update job": ledger.UPDATE_JOB,
-    "update step": ledger.UPDATE_STEP,
+    "load outputs": ledger.LOAD_OUTPUTS,
+    "load policies": ledger.LOAD_POLICIES,
+    "update state": ledger.UPDATE_STATE,
+    "update moving": ledger.UPDATE_MOVING,
+    "lock holder": ledger.LOCK_HOLDER,
+    "note holder": ledger.NOTE_HOLDER,
     "read claims": ledger.READ_CLAIMS,
     "claim owners": ledger.CLAIM_OWNERS,
     "read slots": ledger.READ_SLOTS,
     "due": ledger.DUE,
     "undispatched": ledger.UNDISPATCHED,
     "outbox": ledger.OUTBOX,
-    "attempts": ledger.ATTEMPTS,
+    "past attempts": ledger.PAST_ATTEMPTS,
     "events": ledger.EVENTS,
+    "is any webhook due": ledger.IS_ANY_WEBHOOK_DUE,
+    "tenants with webhooks due": ledger.TENANTS_WITH_WEBHOOKS_DUE,
     "webhooks due": ledger.WEBHOOKS_DUE,
+    "webhooks still due": ledger.STILL_DUE,
     "claim webhook": ledger.CLAIM_WEBHOOK,
     "finish webhook": ledger.FINISH_WEBHOOK,
-    "list jobs": ledger.list_jobs([]),
-    "list jobs after": ledger.list_jobs(["job_id < $2"]),
-    "list jobs of a tenant": ledger.list_jobs(["tenant_id = ANY($2::text[])", "job_id < $3"]),
-    "list jobs of a status": ledger.list_jobs(["status = $2", "status <> 'SUCCEEDED'"]),
+    "shorten webhooks": ledger.SHORTEN_WEBHOOKS,
     "count open jobs": ledger.COUNT_BY_TENANT_AND_MODE,
     "wake sleepers": ledger.WAKE_SLEEPERS,
-    "close orphaned outbox": ledger.CLOSE_ORPHANED_OUTBOX,
+    "orphaned outbox": ledger.ORPHANED_OUTBOX,
+    "close outbox": ledger.CLOSE_OUTBOX,
+    "prunable": ledger.PRUNABLE,
+    "prune dead messages": ledger.PRUNE_DEAD_MESSAGES,
     "prune claim": ledger.PRUNE_CLAIM,
     **{f"prune {place}": sql for place, sql in enumerate(ledger.PRUNE)},
     "settle": bus.SETTLE,
+    "settle unique": bus.SETTLE_UNIQUE,
     "unlock": bus.UNLOCK,
     "bury": bus.BURY,
+    "old dead": bus.OLD_DEAD,
     "dead letters": bus.DEAD_LETTERS,
     "dead counts": bus.DEAD_COUNTS,
     "settled page": bus.SETTLED_PAGE,
@@ -59,11 +66,14 @@ POSTGRES = SHARED | {
     "is any ready": bus.IS_ANY_READY,
     "lock": bus.LOCK,
     "renew": bus.RENEW,
+    "shorten locks": bus.SHORTEN_LOCKS,
+    "show new": bus.SHOW_NEW,
     "waiting": bus.WAITING,
+    "withdraw": bus.WITHDRAW,
     "expired": bus.EXPIRED,
     "depths": bus.DEPTHS,
 }
-TABLES = "jobs|steps|attempts|events|claims|inflight|webhooks|messages|[a-z]"
+TABLES = "job_[a-z]+|policies|claims|inflight|webhooks|messages|[a-z]"
 
 
 async def sqlite_plan(database: SqliteDatabase, sql: str) -> list[str]:
@@ -95,11 +105,13 @@ async def test_sqlite_finds_many_rows_at_once_by_an_index(sqlite_database: Sqlit
     if sql is None:
         assert "RETURNING" in SQLITE[name]
         return
+    if "ANY(" in SQLITE[name]:
+        return  # It takes lists as it is.
     plan = await sqlite_plan(sqlite_database, sql)
     assert not [step for step in full_scans(plan) if "given" not in step and "CONSTANT" not in step], plan
 
 
-@pytest.mark.parametrize("name", ["due", "undispatched", "events", "list jobs", "list jobs after", "settled page"])
+@pytest.mark.parametrize("name", ["due", "undispatched", "outbox", "events", "webhooks due", "settled page"])
 async def test_sqlite_reads_in_the_order_of_the_index(sqlite_database: SqliteDatabase, name: str) -> None:
     plan = await sqlite_plan(sqlite_database, to_sqlite(SQLITE[name]))
     assert not [step for step in plan if "TEMP B-TREE" in step], plan
@@ -111,7 +123,7 @@ async def test_sqlite_repairs_without_going_through_jobs_that_have_ended(
 ) -> None:
     """Repair runs every minute, and there may be a million of them."""
     plan = await sqlite_plan(sqlite_database, to_sqlite(SQLITE[name]))
-    assert any("jobs_unsuccessful" in step for step in plan), plan
+    assert any("states_unsuccessful" in step for step in plan), plan
 
 
 @pytest.mark.parametrize("name", POSTGRES)

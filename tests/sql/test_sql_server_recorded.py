@@ -11,20 +11,22 @@ from sqlglot import ErrorLevel, exp
 
 from lucius.buses.memory import MemoryBus
 from lucius.ports.observer import Observer
-from lucius.runbooks.messages import EVENTS_TOPIC, ORCHESTRATOR
-from lucius.runbooks.operations import Operations
-from lucius.runbooks.orchestrator.orchestrator import Orchestrator, OrchestratorSettings
-from lucius.runbooks.orchestrator.turn import Turns
-from lucius.runbooks.publishing import Publishing
-from lucius.runbooks.queries import Queries
-from lucius.runbooks.scheduler.scheduler import Scheduler, SchedulerSettings
+from lucius.runbooks.core.messages import EVENTS_TOPIC, ORCHESTRATOR
+from lucius.runbooks.engine.outbox import Outbox
+from lucius.runbooks.engine.turn import Turns
+from lucius.runbooks.loops.orchestrator import Orchestrator
+from lucius.runbooks.loops.scheduler import Scheduler
+from lucius.runbooks.loops.settings import OrchestratorSettings, SchedulerSettings
+from lucius.runbooks.service.dead_letters import DeadLetters
+from lucius.runbooks.service.operations import Operations
+from lucius.runbooks.service.publishing import Publishing
+from lucius.runbooks.service.queries import Queries
 from lucius.runbooks.sources.limits import SourceLimits
-from lucius.runbooks.tables.outbox import Outbox
 from lucius.sql.database import Script
 from lucius.sql.schema import upgrade
 from lucius.sql.sql_server import to_sql_server
 from lucius.sql.volatile import VolatileDatabase
-from lucius.testing.samples import ManualClock
+from lucius.testing.samples import JOB_TOKENS, ManualClock
 
 T = TypeVar("T")
 RUNBOOK = b"""
@@ -47,6 +49,9 @@ class RecordingDatabase(VolatileDatabase):
     async def read(self, script: Callable[[], Script[T]]) -> T:
         return await super().read(lambda: self._recorded(script))
 
+    async def scan(self, script: Callable[[], Script[T]]) -> T:
+        return await super().scan(lambda: self._recorded(script))
+
     def _recorded(self, script: Callable[[], Script[T]]) -> Script[T]:
         running = script()
         rows: Any = None
@@ -62,7 +67,7 @@ class RecordingDatabase(VolatileDatabase):
 async def drive(database: RecordingDatabase, clock: ManualClock) -> None:
     """Publish, make a batch, run its init, and look at everything in every way."""
     bus, limits = MemoryBus(clock), SourceLimits()
-    turns = Turns(database, Outbox(database, bus), clock)
+    turns = Turns(database, Outbox(database, bus), clock, JOB_TOKENS)
     orchestrator = Orchestrator(turns, bus, Observer(), OrchestratorSettings())
     operations = Operations(turns, limits)
     await Publishing(turns, bus).publish(RUNBOOK, "me")
@@ -70,7 +75,7 @@ async def drive(database: RecordingDatabase, clock: ManualClock) -> None:
     assert await Scheduler(turns, Observer(), SchedulerSettings(), "me", {}).tick()
     await orchestrator.handle(await bus.receive([EVENTS_TOPIC], ORCHESTRATOR, 64, 60.0, 0.0))
     await orchestrator.sweep()
-    queries = Queries(turns, limits, {}, ())
+    queries = Queries(turns, DeadLetters(turns, bus), limits, {}, ())
     await queries.batches("demo", "init_dispatched", 5, 1_000)
     await queries.batches(None, None, 5, None)
     await queries.batch(batch["batch_id"])

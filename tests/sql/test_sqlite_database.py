@@ -13,10 +13,10 @@ import pytest
 from lucius.ledgers.sql import SqlLedger
 from lucius.ports.ledger import LedgerUnavailable
 from lucius.sql.database import Database, DatabaseUnavailable, Fetch, Row, Run, RunAgain, Script
-from lucius.sql.schema import VERSION, SchemaMismatch, upgrade, verify
+from lucius.sql.schema import MIGRATIONS, VERSION, SchemaMismatch, upgrade, verify
 from lucius.sql.sqlite import SqliteDatabase
+from lucius.testing.ledger_driver import LedgerDriver
 from lucius.testing.samples import ManualClock
-from lucius.testing.scribe import Scribe
 
 TABLES = ("jobs", "steps", "attempts", "events", "claims", "inflight", "webhooks", "messages")
 
@@ -209,19 +209,19 @@ async def test_reading_fails_alone(sqlite_database: SqliteDatabase) -> None:
 async def test_full_disk_leaves_nothing_half_written(sqlite_database: SqliteDatabase, clock: ManualClock) -> None:
     writer = sqlite_database._writer
     assert writer is not None
-    scribe = Scribe(SqlLedger(sqlite_database), clock)
-    job = await scribe.create(key="before")
+    driver = LedgerDriver(SqlLedger(sqlite_database), clock)
+    job = await driver.create(key="before")
     before = await counts(sqlite_database)
     [(pages,)] = writer._connection.execute("PRAGMA page_count")
     writer._connection.execute(f"PRAGMA max_page_count = {pages}")
     for place in range(3):
-        changes = [scribe.creation(key=f"{place} {number}") for number in range(60)]
+        changes = [driver.creation(key=f"{place} {number}") for number in range(60)]
         with pytest.raises(LedgerUnavailable, match="Full"):
-            await scribe.ledger.commit(changes)
+            await driver.ledger.commit(changes)
     assert await counts(sqlite_database) == before
-    assert await scribe.read(job) == job
+    assert await driver.read(job) == job
     writer._connection.execute("PRAGMA max_page_count = 1000000")
-    await scribe.create(key="after")
+    await driver.create(key="after")
     assert (await counts(sqlite_database))["jobs"] == 2
 
 
@@ -249,15 +249,15 @@ async def test_full_disk_tells_everybody_in_the_group(sqlite_database: SqliteDat
 async def test_locked_database_is_unavailable_until_it_is_free(
     sqlite_database: SqliteDatabase, clock: ManualClock
 ) -> None:
-    scribe = Scribe(SqlLedger(sqlite_database), clock)
+    driver = LedgerDriver(SqlLedger(sqlite_database), clock)
     intruder = apsw.Connection(str(sqlite_database.path))
     intruder.execute("BEGIN EXCLUSIVE")
-    change = scribe.creation()
+    change = driver.creation()
     with pytest.raises(LedgerUnavailable, match="Busy"):
-        await scribe.commit(change)
-    assert await scribe.ledger.load([change.after.job_id]) == {}
+        await driver.commit(change)
+    assert await driver.ledger.load([change.after.job_id]) == {}
     intruder.execute("ROLLBACK")
-    await scribe.write(change)
+    await driver.write(change)
     intruder.close()
 
 
@@ -294,7 +294,7 @@ async def test_upgrade_is_done_once(tmp_path: Path) -> None:
     async with SqliteDatabase(tmp_path / "lucius.db") as database:
         with pytest.raises(SchemaMismatch, match="db upgrade"):
             await verify(database)
-        assert await upgrade(database) == VERSION
+        assert await upgrade(database) == len(MIGRATIONS)
         assert await upgrade(database) == 0
         await verify(database)
 

@@ -10,7 +10,7 @@ from msgspec import Raw, structs
 
 from lucius.domain.decide import decide
 from lucius.domain.inputs import Accepted, Input
-from lucius.domain.job import Job, JobSpec
+from lucius.domain.job import RULES_VERSION, Job, JobSpec
 from lucius.domain.protocol import Policy
 from lucius.domain.routing import DecisionSource, Mode, route
 from lucius.domain.step import StepSpec
@@ -57,6 +57,7 @@ class Drive:
             "traceparent": TRACEPARENT,
             "deadline_at": 10_000_000,
             "created_at": 1_000,
+            "rules_version": RULES_VERSION,
             **fields,
         }
         step = StepSpec(

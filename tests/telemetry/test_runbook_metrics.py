@@ -137,3 +137,6 @@ def test_only_what_an_operator_must_read_is_logged(caplog: pytest.LogCaptureFixt
         now[0] = 60.0
         log.source_read("failed", 1.0)
         assert "(2 times)" in caplog.messages[2]
+        log.worker_answered("FORGED")
+        log.worker_answered("FORGED")
+        assert caplog.messages[3:] == ["1 runbook results with a missing or wrong job token refused"]

@@ -15,6 +15,7 @@ from lucius.domain.callbacks import CallbackIds, CallbackKey, TokenSigner
 from lucius.domain.inputs import Acked, DeadlinePassed, Published, Resulted
 from lucius.ports.ledger import LedgerUnavailable, Repairs
 from lucius.settings import Settings, SettingsError
+from lucius.sql.database import DatabaseUnavailable
 from lucius.telemetry import LogObserver, configure_logs
 from lucius.telemetry.log_observer import REPEAT_SECONDS
 from lucius.telemetry.logs import TEXT_CHARS_MAX, JsonFormatter, LogHandler
@@ -142,6 +143,35 @@ def test_what_repeats_is_said_once_and_then_counted(configured: Callable[..., Lo
     assert "(100 times)" in log.lines[3]["message"]
 
 
+def test_outage_of_loops_is_said_when_it_begins_and_counted_when_it_ends(configured: Callable[..., Log]) -> None:
+    log, now = configured(), [0.0]
+    observer = LogObserver(monotonic=lambda: now[0])
+    for _ in range(2):
+        for _ in range(50):
+            observer.loop_failed("sweep", LedgerUnavailable("disk full"))
+            observer.loop_failed("outbox", DatabaseUnavailable("disk full"))
+            observer.failed(f"job {now[0]}", LedgerUnavailable("disk full"))
+            now[0] += REPEAT_SECONDS
+        observer.loop_worked("sweep")
+        observer.loop_worked("repair")
+        assert len(log.lines) % 2 == 1, "one of them still fails"
+        observer.loop_worked("outbox")
+        observer.loop_worked("outbox")
+    assert [line["message"] for line in log.lines] == 2 * [
+        "sweep failed: LedgerUnavailable: disk full; further failures are counted until it recovers",
+        "recovered after 500.0 s: 150 failures of sweep, outbox",
+    ]
+
+
+def test_defect_of_a_loop_is_no_outage(configured: Callable[..., Log]) -> None:
+    log = configured()
+    observer = LogObserver()
+    observer.loop_failed("sweep", ValueError("a defect"))
+    observer.loop_worked("sweep")
+    assert len(log.lines) == 1
+    assert "error" in log.lines[0]
+
+
 def test_a_defect_is_logged_with_its_traceback_and_without_credentials(configured: Callable[..., Log]) -> None:
     log = configured()
     try:
@@ -166,6 +196,7 @@ def test_a_defect_is_logged_with_its_traceback_and_without_credentials(configure
         ("sent bearer  0123456789abcdef", "0123456789abcdef"),
         ("token eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln here", "eyJzdWIiOiJ4In0"),
         ("secret whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+        ("{'token': 'j1.k1.w5Vb0LIFOVDwXYZ0123456789abcdefghij'}", "w5Vb0LIFOVDwXYZ"),
         ("cannot reach postgresql://lucius:hunter2@db/lucius", "hunter2"),
         ("the key my-own-api-key was used", "my-own-api-key"),
         ("signed with callback-secret-1", "callback-secret-1"),
@@ -185,7 +216,7 @@ def test_credentials_are_never_written(configured: Callable[..., Log], form: str
 
 
 @pytest.mark.parametrize(
-    "text", ["the bearer of bad news", "v1.2.3", "v1.0", "https://x.example:8000/a@b", "authorization"]
+    "text", ["the bearer of bad news", "v1.2.3", "v1.0", "j1.k1.x", "https://x.example:8000/a@b", "authorization"]
 )
 def test_innocent_text_is_left_alone(text: str) -> None:
     assert Redactor().redact(text) == text
@@ -226,3 +257,32 @@ def test_addresses_that_libraries_call_are_not_logged(configured: Callable[..., 
 def test_unknown_levels_and_formats_are_refused_by_name(settings: dict[str, str]) -> None:
     with pytest.raises(SettingsError, match="LUCIUS_LOG_"):
         configure_logs(Settings(**settings))  # type: ignore[arg-type]
+
+
+STEERING = "a\nb\rc\x1b[2Jd\x9b31me\u202ef\u2066g\u2028h\x00i\x7fj\u200fk\x85l"
+
+
+def test_text_lines_hold_no_character_that_steers_a_terminal_or_forges_a_line(configured: Callable[..., Log]) -> None:
+    log = configured(log_format="text")
+    logging.getLogger("lucius.jobs").warning("job %s", STEERING, extra={"tenant_id": STEERING})
+    (line,) = log.text.splitlines()
+    assert line.isprintable()
+    assert line.count(r"a\nb\rc\x1b[2Jd\x9b31me\u202ef\u2066g\u2028h\x00i\x7fj\u200fk\x85l") == 2
+
+
+def test_text_of_an_error_keeps_its_lines_and_no_other_control(configured: Callable[..., Log]) -> None:
+    log = configured(log_format="text")
+    try:
+        raise ValueError(STEERING)
+    except ValueError:
+        logging.getLogger("lucius.jobs").exception("it failed")
+    lines = log.text.split("\n")
+    assert lines[1] == "    Traceback (most recent call last):"
+    assert all(line.isprintable() for line in lines)
+    assert all(line.startswith("    ") for line in lines[1:] if line), "no line of it looks like one of the log's own"
+
+
+def test_text_lines_keep_what_people_write(configured: Callable[..., Log]) -> None:
+    log = configured(log_format="text")
+    logging.getLogger("lucius.jobs").warning("größe & co \N{GRINNING FACE} 東京 C:\\temp")
+    assert "größe & co \N{GRINNING FACE} 東京 C:\\temp" in log.text

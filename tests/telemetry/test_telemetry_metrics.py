@@ -16,7 +16,7 @@ from lucius.domain.attempt import Failure, Verdict
 from lucius.domain.inputs import Acked, CancelAsked, DeadlinePassed, Published, PublishFailed, Resulted
 from lucius.domain.routing import LANE_TOPICS, Mode
 from lucius.ledgers.memory import MemoryLedger
-from lucius.ports.bus import Message, Subscription
+from lucius.ports.bus import DeliveryRef, Message, Subscription
 from lucius.ports.ledger import LedgerUnavailable, Repairs
 from lucius.ports.registry import Globals, RegistrySnapshot, Tenant
 from lucius.telemetry import METRICS_CONTENT_TYPE, MetricsObserver
@@ -162,8 +162,13 @@ async def test_gauges_show_what_ledger_and_bus_hold(metrics: MetricsObserver, dr
     await ledger.commit(drive(created_at=now, deadline_at=now + 10**9).accept(now - 4_000).changes)
     await bus.declare([Subscription(topic=LANE_TOPICS[3], name="ocr")])
     await bus.publish([Message(id="1", topic=LANE_TOPICS[3], body=b"{}", properties={})])
+    await bus.declare([Subscription(topic="orchestrator-events", name="orchestrator")])
+    await bus.publish([Message(id="2", topic="orchestrator-events", body=b"{}", properties={})])
+    await bus.dead_letter([DeliveryRef("orchestrator-events", "orchestrator", "2")], "broken")
     await metrics.collect(ledger, bus, snapshot_of(Tenant(id="acme", max_inflight=5), Tenant(id="idle")))
     shown = Shown(metrics)
+    assert shown("lucius_runbook_dead_messages", topic="orchestrator-events", subscription="orchestrator") == 1
+    assert not shown.has("lucius_runbook_dead_messages", topic="global-bus-p3", subscription="ocr")
     assert shown("lucius_outbox_backlog") == 1
     assert 4 <= shown("lucius_outbox_oldest_seconds") < 60
     assert shown("lucius_lane_depth", lane="global-bus-p3", service="ocr", state="ready") == 1

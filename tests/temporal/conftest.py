@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.temporal.shapes import TemporalStand, stand_in_memory, stand_on_sqlite, start_server
+from tests.temporal.shapes import TemporalHarness, harness_in_memory, harness_on_sqlite, start_server
 
 
 @pytest.fixture(scope="module")
@@ -16,14 +16,14 @@ def temporal_address() -> Iterator[str]:
 
 
 @pytest.fixture
-async def outside(temporal_address: str) -> AsyncIterator[TemporalStand]:
+async def outside(temporal_address: str) -> AsyncIterator[TemporalHarness]:
     """A stand whose bus is not in the ledger's database."""
-    async with stand_in_memory(temporal_address) as stand:
-        yield stand
+    async with harness_in_memory(temporal_address) as harness:
+        yield harness
 
 
 @pytest.fixture
-async def inside(temporal_address: str, tmp_path: Path) -> AsyncIterator[TemporalStand]:
+async def inside(temporal_address: str, tmp_path: Path) -> AsyncIterator[TemporalHarness]:
     """A stand whose bus is in the ledger's database."""
-    async with stand_on_sqlite(temporal_address, tmp_path) as stand:
-        yield stand
+    async with harness_on_sqlite(temporal_address, tmp_path) as harness:
+        yield harness

@@ -23,9 +23,9 @@ from tests.temporal.shapes import (
     HISTORIES,
     INSIDE,
     OUTSIDE,
-    TemporalStand,
-    stand_in_memory,
-    stand_on_sqlite,
+    TemporalHarness,
+    harness_in_memory,
+    harness_on_sqlite,
     start_server,
 )
 
@@ -48,17 +48,17 @@ def main() -> int:
 
 async def record(address: str, name: str) -> list[Path]:
     if name in OUTSIDE:
-        async with stand_in_memory(address) as stand:
-            return await recorded(stand, name)
+        async with harness_in_memory(address) as harness:
+            return await recorded(harness, name)
     with tempfile.TemporaryDirectory() as folder:
-        async with stand_on_sqlite(address, Path(folder)) as stand:
-            return await recorded(stand, name)
+        async with harness_on_sqlite(address, Path(folder)) as harness:
+            return await recorded(harness, name)
 
 
-async def recorded(stand: TemporalStand, name: str) -> list[Path]:
-    job_id = await (OUTSIDE | INSIDE)[name](stand)
-    await stand.over(job_id)
-    runs = await stand.runs(job_id)
+async def recorded(harness: TemporalHarness, name: str) -> list[Path]:
+    job_id = await (OUTSIDE | INSIDE)[name](harness)
+    await harness.over(job_id)
+    runs = await harness.runs(job_id)
     names = [name] if len(runs) == 1 else [f"{name}_{at}" for at in range(1, len(runs) + 1)]
     return [write(HISTORIES / f"{each}.json", run) for each, run in zip(names, runs, strict=True)]
 

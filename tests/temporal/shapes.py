@@ -34,7 +34,7 @@ from lucius.ports.ledger import Ledger
 from lucius.ports.observer import Observer
 from lucius.sql.schema import upgrade
 from lucius.sql.sqlite import SqliteDatabase
-from lucius.testing.engine_stand import PATIENCE_SECONDS, QUICK, EngineStand
+from lucius.testing.engine_harness import PATIENCE_SECONDS, QUICK, EngineHarness
 
 HISTORIES = Path(__file__).parent / "histories"
 CONTINUES_AT_EVENTS = 200
@@ -60,7 +60,7 @@ def start_server() -> Iterator[str]:
         loop.close()
 
 
-class TemporalStand(EngineStand):
+class TemporalHarness(EngineHarness):
     """The engine's stand, and Temporal's own view of its jobs."""
 
     settings: TemporalSettings
@@ -94,7 +94,7 @@ def quick_settings(address: str) -> TemporalSettings:
 
 
 @asynccontextmanager
-async def open_stand(address: str, ledger: Ledger, bus: Bus) -> AsyncIterator[TemporalStand]:
+async def open_harness(address: str, ledger: Ledger, bus: Bus) -> AsyncIterator[TemporalHarness]:
     settings = quick_settings(address)
 
     def make(ledger: Ledger, bus: Bus, clock: Clock) -> Engine:
@@ -105,181 +105,217 @@ async def open_stand(address: str, ledger: Ledger, bus: Bus) -> AsyncIterator[Te
     async def kill(engine: Engine) -> None:
         raise AssertionError("nothing is killed here")
 
-    async with TemporalStand(ledger, bus, SystemClock(), make, kill, answers_at_once=False) as stand:
-        stand.settings = settings
-        stand.client = await connect(settings)
-        yield stand
+    async with TemporalHarness(ledger, bus, SystemClock(), make, kill, answers_at_once=False) as harness:
+        harness.settings = settings
+        harness.client = await connect(settings)
+        yield harness
 
 
 @asynccontextmanager
-async def stand_in_memory(address: str) -> AsyncIterator[TemporalStand]:
+async def harness_in_memory(address: str) -> AsyncIterator[TemporalHarness]:
     """The bus is outside of the ledger: publishing is an activity of its own."""
     async with (
         MemoryBus(SystemClock()) as bus,
         MemoryLedger() as ledger,
-        open_stand(address, ledger, bus) as stand,
+        open_harness(address, ledger, bus) as harness,
     ):
-        yield stand
+        yield harness
 
 
 @asynccontextmanager
-async def stand_on_sqlite(address: str, folder: Path) -> AsyncIterator[TemporalStand]:
+async def harness_on_sqlite(address: str, folder: Path) -> AsyncIterator[TemporalHarness]:
     """The bus lives in the ledger's database: a new attempt and its directive are one write."""
     async with SqliteDatabase(folder / "lucius.db") as database:
         await upgrade(database)
         async with (
             JournaledBus(database, SystemClock(), message_bytes_max=8_192) as bus,
             SqlLedger(database, bus) as ledger,
-            open_stand(address, ledger, bus) as stand,
+            open_harness(address, ledger, bus) as harness,
         ):
-            yield stand
+            yield harness
 
 
 # --- The shapes ------------------------------------------------------------------------------------------------------
 
 
-async def success(stand: TemporalStand) -> str:
-    await stand.start()
-    job_id = await stand.submit()
-    await stand.finish(job_id)
+async def success(harness: TemporalHarness) -> str:
+    await harness.start()
+    job_id = await harness.submit()
+    await harness.finish(job_id)
     return job_id
 
 
-async def together(stand: TemporalStand) -> str:
+async def together(harness: TemporalHarness) -> str:
     """A service that answers at once: ACK and RESULT come in one batch, and are one signal."""
-    await stand.start()
-    job_id = await stand.submit()
-    for step in (await stand.job(job_id)).steps:
-        work = await stand.take(step.spec.service)
-        await asyncio.gather(stand.ack(work), stand.succeed(work, {"of": step.spec.step_id}))
-    await stand.until(job_id, JobStatus.SUCCEEDED)
+    await harness.start()
+    job_id = await harness.submit()
+    for step in (await harness.job(job_id)).steps:
+        work = await harness.take(step.spec.service)
+        await asyncio.gather(harness.ack(work), harness.succeed(work, {"of": step.spec.step_id}))
+    await harness.until(job_id, JobStatus.SUCCEEDED)
     return job_id
 
 
-async def retries(stand: TemporalStand) -> str:
-    await stand.start()
-    job_id = await stand.submit(steps=["ocr", "sis"])
+async def retries(harness: TemporalHarness) -> str:
+    await harness.start()
+    # Long enough that the wait is not over before it is begun, however slow the machine: only then it is a timer.
+    policy = replace(QUICK, execution_backoff_seconds=(1.0,))
+    job_id = await harness.submit(steps=["ocr", "sis"], policy=policy)
     for _ in range(2):
-        work = await stand.take()
-        await stand.ack(work)
-        await stand.fail(work)
-    await stand.finish(job_id)
+        work = await harness.take()
+        await harness.ack(work)
+        await harness.fail(work)
+    await harness.finish(job_id)
     return job_id
 
 
-async def exhausted(stand: TemporalStand) -> str:
-    await stand.start()
-    job_id = await stand.submit(steps=["ocr"])
+async def exhausted(harness: TemporalHarness) -> str:
+    await harness.start()
+    job_id = await harness.submit(steps=["ocr"])
     for _ in range(QUICK.max_attempts):
-        await stand.fail(await stand.take())
-    await stand.until(job_id, JobStatus.FAILED_FINAL)
+        await harness.fail(await harness.take())
+    await harness.until(job_id, JobStatus.FAILED_FINAL)
     return job_id
 
 
-async def rate_limited(stand: TemporalStand) -> str:
-    await stand.start()
-    job_id = await stand.submit(steps=["ocr"])
-    await stand.fail(await stand.take(), rate_limited_seconds=1.0)
-    await stand.finish(job_id)
+async def rate_limited(harness: TemporalHarness) -> str:
+    await harness.start()
+    job_id = await harness.submit(steps=["ocr"])
+    await harness.fail(await harness.take(), rate_limited_seconds=1.0)
+    await harness.finish(job_id)
     return job_id
 
 
-async def ack_timeout(stand: TemporalStand) -> str:
-    await stand.start()
-    job_id = await stand.submit(steps=["ocr"], policy=replace(QUICK, ack_timeout_seconds=0.3))
-    await stand.take()
-    await stand.until_attempt(job_id, 2)
-    await stand.succeed(await stand.take())
-    await stand.until(job_id, JobStatus.SUCCEEDED)
+async def ack_timeout(harness: TemporalHarness) -> str:
+    await harness.start()
+    job_id = await harness.submit(steps=["ocr"], policy=replace(QUICK, ack_timeout_seconds=0.3))
+    await harness.take()
+    await harness.until_attempt(job_id, 2)
+    await harness.succeed(await harness.take())
+    await harness.until(job_id, JobStatus.SUCCEEDED)
     return job_id
 
 
-async def still_queued(stand: TemporalStand) -> str:
+async def still_queued(harness: TemporalHarness) -> str:
     """An ack deadline while the directive waits in its queue: nobody could have acknowledged it."""
-    await stand.start()
-    job_id = await stand.submit(steps=["ocr"], policy=replace(QUICK, ack_timeout_seconds=0.3))
+    await harness.start()
+    job_id = await harness.submit(steps=["ocr"], policy=replace(QUICK, ack_timeout_seconds=0.3))
     # The events so far: accepted, attempt created, published, and at least one word from the bus.
-    await stand.until(job_id, lambda job: job.event_seq >= 4)
-    await stand.succeed(await stand.take())
-    await stand.until(job_id, JobStatus.SUCCEEDED)
+    await harness.until(job_id, lambda job: job.event_seq >= 4)
+    await harness.succeed(await harness.take())
+    await harness.until(job_id, JobStatus.SUCCEEDED)
     return job_id
 
 
-async def lease_expired(stand: TemporalStand) -> str:
-    await stand.start()
-    job_id = await stand.submit(steps=["ocr"], policy=replace(QUICK, lease_seconds=0.3))
-    first = await stand.take()
-    await stand.ack(first)
-    second = await stand.take()
-    await stand.succeed(first)
-    await stand.succeed(second)
-    await stand.until(job_id, JobStatus.SUCCEEDED)
+async def lease_expired(harness: TemporalHarness) -> str:
+    await harness.start()
+    job_id = await harness.submit(steps=["ocr"], policy=replace(QUICK, lease_seconds=0.3))
+    first = await harness.take()
+    await harness.ack(first)
+    second = await harness.take()
+    await harness.succeed(first)
+    await harness.succeed(second)
+    await harness.until(job_id, JobStatus.SUCCEEDED)
     return job_id
 
 
-async def cancel_in_work(stand: TemporalStand) -> str:
-    await stand.start()
-    job_id = await stand.submit()
-    work = await stand.take()
-    await stand.ack(work)
-    await stand.until(job_id, StepStatus.PROCESSING)
-    await stand.cancel(job_id)
-    await stand.until(job_id, JobStatus.CANCELLING)
-    await stand.heartbeat(work, 0.5)
-    await stand.fail(work)
-    await stand.until(job_id, JobStatus.CANCELLED)
+async def cancel_in_work(harness: TemporalHarness) -> str:
+    await harness.start()
+    job_id = await harness.submit()
+    work = await harness.take()
+    await harness.ack(work)
+    await harness.until(job_id, StepStatus.PROCESSING)
+    await harness.cancel(job_id)
+    await harness.until(job_id, JobStatus.CANCELLING)
+    await harness.heartbeat(work, 0.5)
+    await harness.fail(work)
+    await harness.until(job_id, JobStatus.CANCELLED)
     return job_id
 
 
-async def cancel_before_start(stand: TemporalStand) -> str:
-    await stand.start()
-    job_id = await stand.submit(not_before=stand.clock.now() + 60_000)
-    await stand.cancel(job_id)
-    await stand.until(job_id, JobStatus.CANCELLED)
+async def cancel_withdrawn(harness: TemporalHarness) -> str:
+    """Nobody has taken the directive: the bus takes it back."""
+    await harness.start()
+    job_id = await harness.submit()
+    await harness.until(job_id, StepStatus.INITIATED)
+    await harness.cancel(job_id)
+    await harness.until(job_id, JobStatus.CANCELLED)
     return job_id
 
 
-async def pause_and_resume(stand: TemporalStand) -> str:
-    await stand.start()
-    job_id = await stand.submit(steps=["ocr", "sis"])
-    work = await stand.take()
-    await stand.ack(work)
-    await stand.pause(job_id)
-    await stand.until(job_id, JobStatus.PAUSED)
-    await stand.succeed(work)
-    await stand.until(job_id, lambda job: job.steps[0].status is StepStatus.SUCCEEDED)
-    await stand.resume(job_id)
-    await stand.finish(job_id)
+async def cancel_unanswered(harness: TemporalHarness) -> str:
+    """Somebody has taken the directive and never answers: it cannot be withdrawn, and the ack deadline ends it."""
+    await harness.start()
+    job_id = await harness.submit(policy=replace(QUICK, ack_timeout_seconds=1.0))
+    await harness.take()
+    await harness.until(job_id, StepStatus.INITIATED)
+    await harness.cancel(job_id)
+    await harness.until(job_id, JobStatus.CANCELLED)
     return job_id
 
 
-async def publish_refused(stand: TemporalStand) -> str:
-    bus = await stand.start_on_faulty_bus()
+async def cancel_queued_by_old_rules(harness: TemporalHarness) -> str:
+    """As it was under rules 1: the ack deadline is moved on while the directive is queued, and nothing is withdrawn."""
+    await harness.start()
+    job_id = await harness.submit(rules_version=1, policy=replace(QUICK, ack_timeout_seconds=0.3))
+    await harness.until(job_id, StepStatus.INITIATED)
+    await harness.cancel(job_id)
+    # The events so far: accepted, attempt created, published, cancel asked, and twice the word of the bus.
+    await harness.until(job_id, lambda job: job.event_seq >= 6)
+    await harness.succeed(await harness.take())
+    await harness.until(job_id, JobStatus.CANCELLED)
+    return job_id
+
+
+async def cancel_before_start(harness: TemporalHarness) -> str:
+    await harness.start()
+    job_id = await harness.submit(not_before=harness.clock.now() + 60_000)
+    await harness.cancel(job_id)
+    await harness.until(job_id, JobStatus.CANCELLED)
+    return job_id
+
+
+async def pause_and_resume(harness: TemporalHarness) -> str:
+    await harness.start()
+    job_id = await harness.submit(steps=["ocr", "sis"])
+    work = await harness.take()
+    await harness.ack(work)
+    await harness.pause(job_id)
+    await harness.until(job_id, JobStatus.PAUSED)
+    await harness.succeed(work)
+    await harness.until(job_id, lambda job: job.steps[0].status is StepStatus.SUCCEEDED)
+    await harness.resume(job_id)
+    await harness.finish(job_id)
+    return job_id
+
+
+async def publish_refused(harness: TemporalHarness) -> str:
+    bus = await harness.start_on_faulty_bus()
     bus.refusal_reason = "too large for words"
-    job_id = await stand.submit(steps=["ocr"])
-    await stand.until(job_id, JobStatus.FAILED_FINAL)
+    job_id = await harness.submit(steps=["ocr"])
+    await harness.until(job_id, JobStatus.FAILED_FINAL)
     return job_id
 
 
-async def refused_inside(stand: TemporalStand) -> str:
+async def refused_inside(harness: TemporalHarness) -> str:
     """A directive that has grown too large for the bus, where publishing is part of the write."""
-    await stand.start()
-    job_id = await stand.submit(steps=["ocr", "sis"])
-    await stand.succeed(await stand.take(), "x" * stand.bus.message_bytes_max)
-    await stand.until(job_id, JobStatus.FAILED_FINAL)
+    await harness.start()
+    job_id = await harness.submit(steps=["ocr", "sis"])
+    await harness.succeed(await harness.take(), "x" * harness.bus.message_bytes_max)
+    await harness.until(job_id, JobStatus.FAILED_FINAL)
     return job_id
 
 
-async def bus_away(stand: TemporalStand) -> str:
+async def bus_away(harness: TemporalHarness) -> str:
     """The bus is out of reach for a while, then somebody says that it is back."""
-    bus = await stand.start_on_faulty_bus()
+    bus = await harness.start_on_faulty_bus()
     bus.is_down = True
-    job_id = await stand.submit(steps=["ocr"])
-    await stand.until(job_id, _is_waiting_for_the_bus)
+    job_id = await harness.submit(steps=["ocr"])
+    await harness.until(job_id, _is_waiting_for_the_bus)
     await asyncio.sleep(1.0)
     bus.is_down = False
-    await stand.engine.retry_outbox()
-    await stand.finish(job_id)
+    await harness.engine.retry_outbox()
+    await harness.finish(job_id)
     return job_id
 
 
@@ -288,57 +324,61 @@ def _is_waiting_for_the_bus(job: Job) -> bool:
     return attempt is not None and attempt.dispatch is DispatchStatus.PENDING
 
 
-async def redrive(stand: TemporalStand) -> str:
+async def redrive(harness: TemporalHarness) -> str:
     """A job that takes over the finished steps of one that failed."""
-    await stand.start()
-    failed = await stand.submit()
-    await stand.succeed(await stand.take("ocr"), {"pages": 2})
-    await stand.fail(await stand.take("embedding"), retryable=False)
-    old = await stand.until(failed, JobStatus.FAILED_FINAL)
-    job_id = await stand.submit(done=old.steps[:1], redrive_of=failed)
-    await stand.finish(job_id)
+    await harness.start()
+    failed = await harness.submit()
+    await harness.succeed(await harness.take("ocr"), {"pages": 2})
+    await harness.fail(await harness.take("embedding"), retryable=False)
+    old = await harness.until(failed, JobStatus.FAILED_FINAL)
+    job_id = await harness.submit(done=old.steps[:1], redrive_of=failed)
+    await harness.finish(job_id)
     return job_id
 
 
-async def deadline_exceeded(stand: TemporalStand) -> str:
-    await stand.start()
-    job_id = await stand.submit(deadline_seconds=1.0)
-    work = await stand.take()
-    await stand.ack(work)
-    await stand.until(job_id, JobStatus.FAILED_FINAL)
+async def deadline_exceeded(harness: TemporalHarness) -> str:
+    await harness.start()
+    job_id = await harness.submit(deadline_seconds=1.0)
+    work = await harness.take()
+    await harness.ack(work)
+    await harness.until(job_id, JobStatus.FAILED_FINAL)
     return job_id
 
 
-async def continued(stand: TemporalStand) -> str:
+async def continued(harness: TemporalHarness) -> str:
     """So many heartbeats that the workflow goes on as a new run."""
-    await stand.start()
-    job_id = await stand.submit(steps=["ocr"])
-    work = await stand.take()
-    await stand.ack(work)
+    await harness.start()
+    job_id = await harness.submit(steps=["ocr"])
+    work = await harness.take()
+    await harness.ack(work)
     for beat in range(1, HEARTBEATS + 1):
         progress = beat / HEARTBEATS
-        await stand.heartbeat(work, progress)
-        await stand.until(job_id, lambda job: job.current_step.progress == progress)  # noqa: B023
-    await stand.succeed(work)
-    await stand.until(job_id, JobStatus.SUCCEEDED)
+        await harness.heartbeat(work, progress)
+        await harness.until(job_id, lambda job: job.current_step.progress == progress)  # noqa: B023
+    await harness.succeed(work)
+    await harness.until(job_id, JobStatus.SUCCEEDED)
     return job_id
 
 
-async def ledger_ahead(stand: TemporalStand) -> str:
-    """A write was made and its answer lost, so the workflow finds the ledger ahead of it, and adopts what it holds."""
-    ledger = await stand.start_on_faulty_ledger()
-    job_id = await stand.submit(steps=["ocr", "sis"])
-    work = await stand.take()
-    await stand.ack(work)
-    await stand.until(job_id, StepStatus.PROCESSING)
+async def ledger_ahead(harness: TemporalHarness) -> str:
+    """A write was made and its answer lost, so the workflow finds the ledger ahead of it, and adopts what it holds.
+
+    Of the two histories with this shape, the older one is from before an activity also told which events the ledger
+    holds: there the workflow decides again what was decided already.
+    """
+    ledger = await harness.start_on_faulty_ledger()
+    job_id = await harness.submit(steps=["ocr", "sis"])
+    work = await harness.take()
+    await harness.ack(work)
+    await harness.until(job_id, StepStatus.PROCESSING)
     ledger.lost_answers = 1
-    await stand.succeed(work)
-    await stand.until(job_id, lambda job: job.current_index == 1)
-    await stand.finish(job_id)
+    await harness.succeed(work)
+    await harness.until(job_id, lambda job: job.current_index == 1)
+    await harness.finish(job_id)
     return job_id
 
 
-Shape = Callable[[TemporalStand], Awaitable[str]]
+Shape = Callable[[TemporalHarness], Awaitable[str]]
 
 OUTSIDE: dict[str, Shape] = {
     "success": success,
@@ -350,6 +390,9 @@ OUTSIDE: dict[str, Shape] = {
     "still_queued": still_queued,
     "lease_expired": lease_expired,
     "cancel_in_work": cancel_in_work,
+    "cancel_withdrawn": cancel_withdrawn,
+    "cancel_unanswered": cancel_unanswered,
+    "cancel_queued_by_old_rules": cancel_queued_by_old_rules,
     "cancel_before_start": cancel_before_start,
     "pause_and_resume": pause_and_resume,
     "publish_refused": publish_refused,
@@ -358,6 +401,7 @@ OUTSIDE: dict[str, Shape] = {
     "deadline_exceeded": deadline_exceeded,
     "continued": continued,
     "ledger_ahead": ledger_ahead,
+    "ledger_ahead_with_events": ledger_ahead,
 }
 """With a bus outside of the ledger."""
 
@@ -367,10 +411,12 @@ INSIDE: dict[str, Shape] = {
     "retries_inside": retries,
     "ack_timeout_inside": ack_timeout,
     "cancel_in_work_inside": cancel_in_work,
+    "cancel_withdrawn_inside": cancel_withdrawn,
     "pause_and_resume_inside": pause_and_resume,
     "refused_inside": refused_inside,
     "redrive_inside": redrive,
     "ledger_ahead_inside": ledger_ahead,
+    "ledger_ahead_with_events_inside": ledger_ahead,
 }
 """With the bus in the ledger's database."""
 

@@ -24,7 +24,7 @@ from lucius.engines.temporal.client import connect
 from lucius.engines.temporal.settings import TemporalSettings
 from lucius.settings import Settings, SettingsError
 from lucius.telemetry.traces import ExportedTraces
-from lucius.testing.engine_stand import PATIENCE_SECONDS
+from lucius.testing.engine_harness import PATIENCE_SECONDS
 
 TRACE_ID = 0x0AF7651916CD43DD8448EB211C80319C
 TRACEPARENT = f"00-{TRACE_ID:032x}-b7ad6b7169203331-01"
@@ -69,7 +69,7 @@ async def test_client_certificate_is_shown(temporal_address: str, authority: Aut
         )
         assert await answers(await connect(settings))
         assert set(proxy.client_names) == {"lucius"}
-        with pytest.raises(InfrastructureError, match=f"Temporal at {proxy.address} is out of reach"):
+        with pytest.raises(InfrastructureError, match=f"Temporal at {proxy.address} is unreachable"):
             await connect(replace(settings, tls_cert_file="", tls_key_file=""))
 
 
@@ -79,7 +79,7 @@ async def test_server_of_another_authority_is_refused(
     stranger = Authority(tmp_path, "theirs")
     async with tls_proxy(temporal_address, stranger.issue(SERVER_NAME)) as proxy:
         settings = TemporalSettings(address=proxy.address, tls_ca_file=authority.cert, tls_server_name=SERVER_NAME)
-        with pytest.raises(InfrastructureError, match=r"out of reach.*LUCIUS_TEMPORAL_TLS_CA_FILE") as caught:
+        with pytest.raises(InfrastructureError, match=r"unreachable.*LUCIUS_TEMPORAL_TLS_CA_FILE") as caught:
             await connect(settings)
     assert proxy.address in str(caught.value)
     assert proxy.sent == b""
@@ -136,7 +136,7 @@ async def test_api_key_is_sent_as_a_bearer_token_over_tls(temporal_address: str,
 
 async def test_api_key_is_never_sent_in_the_clear(temporal_address: str) -> None:
     """A key alone turns TLS on, which a plain server does not speak."""
-    with pytest.raises(InfrastructureError, match="out of reach"):
+    with pytest.raises(InfrastructureError, match="unreachable"):
         await connect(TemporalSettings(address=temporal_address, api_key="test0secret1acrostate2"))
 
 
@@ -152,7 +152,7 @@ async def test_server_that_is_not_there_is_named() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"  # Bound, and nobody listens.
-        with pytest.raises(InfrastructureError, match=f"Temporal at {address} is out of reach"):
+        with pytest.raises(InfrastructureError, match=f"Temporal at {address} is unreachable"):
             await connect(TemporalSettings(address=address))
 
 
@@ -185,8 +185,8 @@ async def test_one_trace_goes_from_the_caller_into_the_workflow(
         temporal_address=temporal_address,
         temporal_task_queue=wanted.task_queue,
     )
-    async with open_app(settings) as desk:
-        transport = httpx.ASGITransport(app=create_front(desk))
+    async with open_app(settings) as context:
+        transport = httpx.ASGITransport(app=create_front(context))
         headers = {"Authorization": f"Bearer {settings.api_key}", "traceparent": TRACEPARENT}
         async with httpx.AsyncClient(transport=transport, base_url="http://lucius.test", headers=headers) as http:
             answer = await http.post("/v1/commands", json=COMMAND)

@@ -12,7 +12,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from tests.temporal.shapes import (
     CONTINUES_AT_EVENTS,
-    TemporalStand,
+    TemporalHarness,
     ack_timeout,
     cancel_in_work,
     lease_expired,
@@ -26,7 +26,7 @@ from lucius.domain.inputs import Resulted
 from lucius.domain.job import Job, JobStatus
 from lucius.domain.step import StepStatus
 from lucius.engines.temporal.messages import WORKFLOW
-from lucius.testing.engine_stand import PATIENCE_SECONDS
+from lucius.testing.engine_harness import PATIENCE_SECONDS
 
 TOLD_AS = {
     "step_ack": "ACK",
@@ -73,9 +73,9 @@ def callbacks_and_operations(trail: list[Event]) -> list[str]:
     return [event.type for event in trail if event.type in TOLD_AS.values()]
 
 
-async def both(stand: TemporalStand, job_id: str) -> tuple[WorkflowHistory, list[Event]]:
-    await stand.over(job_id)
-    return await stand.history(job_id), await stand.trail(job_id)
+async def both(harness: TemporalHarness, job_id: str) -> tuple[WorkflowHistory, list[Event]]:
+    await harness.over(job_id)
+    return await harness.history(job_id), await harness.trail(job_id)
 
 
 def check_same_story(history: WorkflowHistory, trail: list[Event]) -> None:
@@ -87,34 +87,34 @@ def check_same_story(history: WorkflowHistory, trail: list[Event]) -> None:
 
 
 @pytest.fixture(params=["outside", "inside"])
-def stand(request: pytest.FixtureRequest) -> TemporalStand:
-    found: TemporalStand = request.getfixturevalue(request.param)
+def harness(request: pytest.FixtureRequest) -> TemporalHarness:
+    found: TemporalHarness = request.getfixturevalue(request.param)
     return found
 
 
-def publishes(stand: TemporalStand, trail: list[Event]) -> int:
+def publishes(harness: TemporalHarness, trail: list[Event]) -> int:
     """How many directives an activity of its own must have published: all, or where that is part of the write, one."""
-    return 1 if stand.ledger.enlists(stand.bus) else sum(event.type == "PUBLISHED" for event in trail)
+    return 1 if harness.ledger.enlists(harness.bus) else sum(event.type == "PUBLISHED" for event in trail)
 
 
-async def test_retryable_failure_is_seen_in_both(stand: TemporalStand) -> None:
-    history, trail = await both(stand, await retries(stand))
+async def test_retryable_failure_is_seen_in_both(harness: TemporalHarness) -> None:
+    history, trail = await both(harness, await retries(harness))
     check_same_story(history, trail)
     assert signals(history)[:4] == ["ACK", "RESULT", "ACK", "RESULT"]
     failed = [event for event in trail if event.type == "RESULT" and event.data["verdict"] == "FAILED"]
     assert [event.attempt_no for event in failed] == [1, 2]
     # The wait before each new attempt is a timer that fired.
     assert count(history, "TIMER_FIRED") >= 2
-    assert activities(history).count("publish_to_bus") == publishes(stand, trail)
+    assert activities(history).count("publish_to_bus") == publishes(harness, trail)
 
 
 @pytest.mark.parametrize(
     ("shape", "word", "looks"), [(ack_timeout, "ACK_TIMEOUT", True), (lease_expired, "LEASE_EXPIRED", False)]
 )
 async def test_timeout_is_seen_in_both(
-    stand: TemporalStand, shape: Callable[[TemporalStand], Awaitable[str]], word: str, looks: bool
+    harness: TemporalHarness, shape: Callable[[TemporalHarness], Awaitable[str]], word: str, looks: bool
 ) -> None:
-    history, trail = await both(stand, await shape(stand))
+    history, trail = await both(harness, await shape(harness))
     check_same_story(history, trail)
     assert [event.type for event in trail].count(word) == 1
     fired = [place for place, event in enumerate(history.events) if kind(event) == "TIMER_FIRED"]
@@ -125,8 +125,8 @@ async def test_timeout_is_seen_in_both(
     assert any(found[: len(wanted)] == wanted and "record_attempt_lease" in found for found in later), later
 
 
-async def test_cancel_is_seen_in_both(stand: TemporalStand) -> None:
-    history, trail = await both(stand, await cancel_in_work(stand))
+async def test_cancel_is_seen_in_both(harness: TemporalHarness) -> None:
+    history, trail = await both(harness, await cancel_in_work(harness))
     check_same_story(history, trail)
     assert signals(history) == ["ACK", "CANCEL_ASKED", "HEARTBEAT", "RESULT"]
     assert trail[-1].type == "JOB_CANCELLED"
@@ -134,8 +134,8 @@ async def test_cancel_is_seen_in_both(stand: TemporalStand) -> None:
     assert kind(history.events[-1]) == "WORKFLOW_EXECUTION_COMPLETED"
 
 
-async def test_pause_is_seen_in_both(stand: TemporalStand) -> None:
-    history, trail = await both(stand, await pause_and_resume(stand))
+async def test_pause_is_seen_in_both(harness: TemporalHarness) -> None:
+    history, trail = await both(harness, await pause_and_resume(harness))
     check_same_story(history, trail)
     assert signals(history)[1:4] == ["PAUSED", "RESULT", "RESUMED"]
     shown = statuses_shown(history)
@@ -150,7 +150,7 @@ def statuses_shown(history: WorkflowHistory) -> list[str]:
     return [msgspec.json.decode(each.indexed_fields["LuciusStatus"].data) for each in fields]
 
 
-async def test_job_is_found_by_its_search_attributes(outside: TemporalStand) -> None:
+async def test_job_is_found_by_its_search_attributes(outside: TemporalHarness) -> None:
     await outside.start()
     tenant = f"tenant-{outside.settings.task_queue}"
     new = outside.new(steps=["ocr"], tenant_id=tenant, request_type="OCR")
@@ -166,7 +166,7 @@ async def test_job_is_found_by_its_search_attributes(outside: TemporalStand) -> 
     assert [each.id async for each in outside.client.list_workflows(running)] == []
 
 
-async def test_callbacks_that_come_together_are_one_signal(outside: TemporalStand) -> None:
+async def test_callbacks_that_come_together_are_one_signal(outside: TemporalHarness) -> None:
     await outside.start()
     job_id = await outside.submit(steps=["ocr"])
     work = await outside.take()
@@ -178,22 +178,22 @@ async def test_callbacks_that_come_together_are_one_signal(outside: TemporalStan
     assert [event.data["outcome"] for event in trail if event.type in TOLD_AS.values()] == ["APPLIED"] * 3
 
 
-async def test_query_answers_with_the_ledgers_job(stand: TemporalStand) -> None:
-    await stand.start()
-    job_id = await stand.submit()
-    work = await stand.take()
-    await stand.ack(work)
-    held = await stand.until(job_id, StepStatus.PROCESSING)
-    handle = stand.client.get_workflow_handle(job_id)
-    assert plain(await asked(stand, job_id, held.revision)) == plain(held)
-    await stand.cancel(job_id)
-    await stand.succeed(work)
-    ended = await stand.until(job_id, JobStatus.CANCELLED)
-    await stand.over(job_id)
+async def test_query_answers_with_the_ledgers_job(harness: TemporalHarness) -> None:
+    await harness.start()
+    job_id = await harness.submit()
+    work = await harness.take()
+    await harness.ack(work)
+    held = await harness.until(job_id, StepStatus.PROCESSING)
+    handle = harness.client.get_workflow_handle(job_id)
+    assert plain(await asked(harness, job_id, held.revision)) == plain(held)
+    await harness.cancel(job_id)
+    await harness.succeed(work)
+    ended = await harness.until(job_id, JobStatus.CANCELLED)
+    await harness.over(job_id)
     assert plain(await handle.query("state", result_type=Job)) == plain(ended)
 
 
-async def test_history_stays_short_over_many_heartbeats(outside: TemporalStand) -> None:
+async def test_history_stays_short_over_many_heartbeats(outside: TemporalHarness) -> None:
     await outside.start()
     job_id = await outside.submit(steps=["ocr"])
     work = await outside.take()
@@ -223,9 +223,9 @@ def plain(job: Job) -> object:
     return msgspec.json.decode(msgspec.json.encode(job))
 
 
-async def asked(stand: TemporalStand, job_id: str, revision: int) -> Job:
+async def asked(harness: TemporalHarness, job_id: str, revision: int) -> Job:
     """The workflow's own state. The ledger has a write a moment before the workflow knows that it was made."""
-    handle = stand.client.get_workflow_handle(job_id)
+    handle = harness.client.get_workflow_handle(job_id)
     deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
     while True:
         job: Job = await handle.query("state", result_type=Job)
@@ -235,11 +235,11 @@ async def asked(stand: TemporalStand, job_id: str, revision: int) -> Job:
         await asyncio.sleep(0.02)
 
 
-async def found(stand: TemporalStand, query: str) -> list[str]:
+async def found(harness: TemporalHarness, query: str) -> list[str]:
     """Temporal's visibility is eventual: ask until there is an answer."""
     deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
     while True:
-        ids = [each.id async for each in stand.client.list_workflows(f"WorkflowType = '{WORKFLOW}' AND {query}")]
+        ids = [each.id async for each in harness.client.list_workflows(f"WorkflowType = '{WORKFLOW}' AND {query}")]
         if ids:
             return ids
         assert asyncio.get_running_loop().time() < deadline, f"nothing is found by {query}"

@@ -12,7 +12,7 @@ import pytest
 
 from lucius.domain.errors import InfrastructureError
 from lucius.profiles import part
-from lucius.profiles.part import Part, Plan
+from lucius.profiles.part import Part, PartPlan
 
 PATIENCE_SECONDS = 60.0
 RUNS = "import time; print('ready', flush=True); time.sleep(600)"
@@ -27,7 +27,7 @@ async def is_ready(said: str) -> bool:
 
 def part_of(code: str, folder: Path, said: list[str], **fields: float) -> Part:
     command = [sys.executable, "-c", code]
-    plan = Plan(name="one", command=command, environment=dict(os.environ), is_ready=is_ready, **fields)  # type: ignore[arg-type]
+    plan = PartPlan(name="one", command=command, environment=dict(os.environ), is_ready=is_ready, **fields)  # type: ignore[arg-type]
     return Part(plan, folder, said.append)
 
 
@@ -68,7 +68,7 @@ async def test_part_that_dies_is_started_again_and_said(tmp_path: Path) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while "one is back" not in said:
             await asyncio.sleep(0.05)
-    assert said[0] == "one ended with -9; it is started again in 0.5 s"
+    assert said[0] == "one ended with -9; it will be restarted in 0.5 s"
     second = pid_of(one)
     assert second != first
     await one.stop()
@@ -84,7 +84,7 @@ async def test_part_that_keeps_dying_is_given_up(tmp_path: Path, monkeypatch: py
     with pytest.raises(InfrastructureError, match="one has died 3 times in a row, the last time with 0"):
         async with asyncio.timeout(PATIENCE_SECONDS):
             await one.watch()
-    assert sum("started again" in line for line in said) == 2
+    assert sum("will be restarted" in line for line in said) == 2
 
 
 async def test_part_that_will_not_stop_is_killed(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ async def test_part_that_will_not_stop_is_killed(tmp_path: Path) -> None:
     await one.start()
     await one.stop()
     assert not is_alive(pid_of(one))
-    assert said == ["one has not stopped in 0.5 s: it is killed"]
+    assert said == ["one has not stopped in 0.5 s: killing it"]
 
 
 async def test_log_that_has_grown_is_put_aside_at_the_next_start(

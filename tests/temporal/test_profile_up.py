@@ -11,9 +11,11 @@ import sys
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.crash.processes import environment
 
+from lucius.cli.serve.sample import sample_command
 from lucius.profiles.temporal_server import temporal_program
 from lucius.settings import SettingsError
 
@@ -106,14 +108,24 @@ def test_profile_runs_jobs_restarts_what_dies_and_leaves_nothing_behind(tmp_path
         assert len(json.loads(result.read_bytes())["answers"]) == 3
         names = {"postgres", "temporal", "worker", "api", "reconciler", "runbooks", "scheduler", "services"}
         assert names <= {path.stem for path in (profile.data / "logs").iterdir()}
-        assert (profile.data / "profile.env").stat().st_mode & 0o777 == 0o600
+        # Where root runs it, PostgreSQL is another user, who passes through the folder and reads nothing in it.
+        assert profile.data.stat().st_mode & 0o066 == 0
+        assert all(path.stat().st_mode & 0o077 == 0 for path in profile.data.iterdir())
+
+        management = dict(one.split() for one in profile.wait_for(r"  management   (.+)").split(", "))
+        assert set(management) == {"worker", "api", "reconciler", "runbooks", "scheduler"}
+        for role, address in management.items():
+            found = httpx.get(f"{address}/readyz", timeout=30, trust_env=False).json()
+            assert found["status"] == "ok", (role, found)
+            assert found["checks"]["bus"]["ok"]
 
         workers = [pid for pid, line in profile.processes().items() if line.endswith("lucius.cli.main worker")]
         assert len(workers) == 1
         os.kill(workers[0], signal.SIGKILL)
-        profile.wait_for(r"worker ended with -9; it is started again")
+        profile.wait_for(r"worker ended with -9; it will be restarted")
         profile.wait_for(r"worker is back")
-        command = result.parent / "ocr_embedding_sis.json"
+        command = tmp_path / "command.json"
+        command.write_text(json.dumps(sample_command(profile.data.resolve(), "another")))
         ran = profile.lucius("submit", str(command), "--watch", "--timeout", "100", "--idempotency-key", "another")
         assert ran.returncode == 0, ran.stdout + ran.stderr
         jobs = json.loads(profile.lucius("list", "--output", "json").stdout)["items"]

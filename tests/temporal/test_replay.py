@@ -74,6 +74,14 @@ def test_the_history_of_a_ledger_ahead_is_one(name: str) -> None:
     assert any(answer.ahead for answer in recorded_in(read_history(HISTORIES / f"{name}.json")))
 
 
+@pytest.mark.parametrize("name", ["ledger_ahead_with_events", "ledger_ahead_with_events_inside"])
+def test_the_history_of_a_ledger_ahead_with_events_is_one(name: str) -> None:
+    recorded = recorded_in(read_history(HISTORIES / f"{name}.json"))
+    assert [{event.type for event in answer.events} for answer in recorded if answer.ahead] == [
+        {"RESULT", "ATTEMPT_CREATED"} if "inside" not in name else {"RESULT", "ATTEMPT_CREATED", "PUBLISHED"}
+    ]
+
+
 @pytest.mark.parametrize("name", ["publish_refused", "refused_inside"])
 def test_the_history_of_a_refused_directive_is_one(name: str) -> None:
     assert any(answer.refused for answer in recorded_in(read_history(HISTORIES / f"{name}.json")))

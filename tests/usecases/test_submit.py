@@ -6,17 +6,20 @@ from typing import Any
 
 import pytest
 
-from lucius.domain.envelope import EnvelopeRules
+from lucius.domain.envelope import EnvelopeRules, tenant_of
 from lucius.domain.errors import CallerError
 from lucius.domain.protocol import Policy, PolicyOverride, Protocol, StepDefinition
 from lucius.domain.refs import RefPolicy
 from lucius.domain.routing import Mode
 from lucius.domain.time import iso
+from lucius.local_tenant_files import LocalTenantFiles
 from lucius.ports.ledger import Limit
 from lucius.ports.registry import Globals, RegistrySnapshot, Tenant
+from lucius.settings import Settings
 from lucius.usecases.submit import Command, limits_for, prepare, terms_for, to_accepted
 
 NOW = 1_790_000_000_000
+FILES = LocalTenantFiles(Settings(data="/data"))
 STEP = StepDefinition(
     id="ocr",
     type="OCR",
@@ -44,7 +47,7 @@ def command(state: RegistrySnapshot, **change: Any) -> Command:
         "schema_version": "1",
         **change,
     }
-    return prepare(document, state, EnvelopeRules(), NOW)
+    return prepare(document, tenant_of(document), state, EnvelopeRules(), FILES, NOW)
 
 
 def refusal(state: RegistrySnapshot, **change: Any) -> str:
@@ -96,7 +99,7 @@ def test_burst_is_refused_to_a_tenant_that_may_not_use_it() -> None:
 
 
 def test_terms_for_nobody_are_the_global_ones() -> None:
-    assert terms_for(snapshot(unknown_tenants_allowed=False), None).admitted
+    assert terms_for(snapshot(unknown_tenants_allowed=False), FILES, None).admitted
 
 
 def test_claim_is_the_commands() -> None:
@@ -112,7 +115,7 @@ def test_accepted_pins_everything() -> None:
         policy=PolicyOverride(lease_seconds=10.0, ack_timeout_seconds=3.0),
     )
     prepared = command(state, doc_id="D", idempotency_key="k", callback_urls={"completed": "https://h.example/x"})
-    accepted = to_accepted(prepared, "job-1", NOW, "file:///work/")
+    accepted = to_accepted(prepared, "job-1", NOW, "file:///work/acme")
     spec, (step,) = accepted.spec, accepted.steps
     assert (spec.job_id, spec.tenant_id, spec.protocol_id, spec.protocol_version) == ("job-1", "acme", "OCR", 3)
     assert spec.routing is prepared.routing
@@ -128,23 +131,8 @@ def test_accepted_pins_everything() -> None:
 
 
 def test_accepted_keeps_the_correlation_id_it_was_given() -> None:
-    accepted = to_accepted(command(snapshot(), correlation_id="c"), "job-1", NOW, "file:///work")
+    accepted = to_accepted(command(snapshot(), correlation_id="c"), "job-1", NOW, "file:///work/acme")
     assert accepted.spec.correlation_id == "c"
-
-
-@pytest.mark.parametrize(
-    ("tenant", "segment"),
-    [
-        ("Acme Ltd", "acme%20ltd"),
-        ("50%", "50%25"),
-        ("日本", "%E6%97%A5%E6%9C%AC"),
-        ("...", "..."),
-        ("a:b&c", "a%3Ab%26c"),
-    ],
-)
-def test_workspace_is_one_folder_below_the_root_whatever_the_tenant_is_called(tenant: str, segment: str) -> None:
-    accepted = to_accepted(command(snapshot(), tenant_id=tenant), "job-1", NOW, "file:///work")
-    assert accepted.steps[0].workspace_ref == f"file:///work/{segment}/job-1/OCR"
 
 
 def test_deadline_counts_from_the_later_of_acceptance_and_start() -> None:

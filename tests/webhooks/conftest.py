@@ -11,7 +11,7 @@ from aiohttp import web
 from msgspec import Raw, structs
 
 from lucius.domain.attempt import Failure
-from lucius.domain.job import Job, JobSpec, JobStatus
+from lucius.domain.job import RULES_VERSION, Job, JobSpec, JobStatus
 from lucius.domain.protocol import Policy
 from lucius.domain.routing import DecisionSource, Mode, route
 from lucius.domain.step import Step, StepSpec, StepStatus
@@ -49,6 +49,7 @@ class Receiver:
         self.calls: list[tuple[str, dict[str, str], bytes]] = []
         self.statuses = [200]
         self.body = b"ok"
+        self.headers: dict[str, str] = {}
         self.delay_seconds = 0.0
         self.port = 0
 
@@ -61,7 +62,9 @@ class Receiver:
         self.calls.append((request.path_qs, headers, await request.read()))
         await asyncio.sleep(self.delay_seconds)
         status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
-        return web.Response(status=status, body=self.body, headers={"Location": f"http://127.0.0.1:{self.port}/other"})
+        return web.Response(
+            status=status, body=self.body, headers=self.headers | {"Location": f"http://127.0.0.1:{self.port}/other"}
+        )
 
 
 class Watcher(Observer):
@@ -111,9 +114,11 @@ class Rig:
             **more,
         )
 
-    async def owe(self, url: str | None = None, job_id: str = JOB_ID, failed: bool = False) -> None:
+    async def owe(
+        self, url: str | None = None, job_id: str = JOB_ID, failed: bool = False, tenant_id: str = "acme"
+    ) -> None:
         job = ended_job(job_id, failed)
-        webhook = Webhook(job_id=job_id, url=url or self.receiver.url, tenant_id="acme", next_at=self.clock.now())
+        webhook = Webhook(job_id=job_id, url=url or self.receiver.url, tenant_id=tenant_id, next_at=self.clock.now())
         await self.ledger.commit([Change(before=None, after=job, webhook=webhook)])
 
     def row(self, job_id: str = JOB_ID) -> Webhook:
@@ -144,6 +149,7 @@ def ended_job(job_id: str, failed: bool) -> Job:
         correlation_id="c",
         deadline_at=at + 10**9,
         created_at=at,
+        rules_version=RULES_VERSION,
     )
     step_spec = StepSpec(
         step_id="ocr", step_type="OCR", service="ocr", payload=Raw(b"{}"), policy=Policy(), workspace_ref="file:///w"

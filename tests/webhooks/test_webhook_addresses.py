@@ -22,6 +22,20 @@ NEVER = [
     *("2002:7f00:1::", "2002:808:808::1", "2001:0:4136:e378:8000:63bf:3fff:fdd2", "64:ff9b::a9fe:a9fe"),
 ]
 
+METADATA = [
+    *("169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192"),
+    *("fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:42::42", "fe80::a9fe:a9fe", "fd00:ec2::254%eth0"),
+    *("::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe", "2002:a9fe:a9fe::", "::a9fe:a9fe"),
+    *("::ffff:168.63.129.16", "64:ff9b::a83f:8110", "2002:a83f:8110::1", "64:ff9b::6464:64c8"),
+]
+"""Where clouds hand out their machines' credentials, in every spelling."""
+
+
+@pytest.mark.parametrize("address", METADATA)
+def test_metadata_services_may_never_be_called(address: str) -> None:
+    assert refusal(ip_address(address), private_allowed=False) is not None
+    assert refusal(ip_address(address), private_allowed=True) is not None
+
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_public_addresses_may_be_called(address: str) -> None:
@@ -52,7 +66,7 @@ async def test_one_bad_address_spoils_the_name() -> None:
     async def both(host: str, port: int) -> list[str]:
         return ["93.184.216.34", "10.0.0.1"]
 
-    with pytest.raises(AddressRefused, match=r"hook\.example stands for a private address"):
+    with pytest.raises(AddressRefused, match=r"hook\.example resolves to a private address"):
         await checked_addresses("hook.example", 443, False, both)
 
 

@@ -190,7 +190,7 @@ async def test_a_receiver_that_is_not_there_is_tried_again(rig: Any) -> None:
     await rig.owe("http://127.0.0.1:9/hook?key=hidden")
     async with rig.sender():
         assert await rig.outcomes(1) == ["failed"]
-    assert rig.row().last_error == "127.0.0.1 could not be connected to: refused or out of reach"
+    assert rig.row().last_error == "cannot connect to 127.0.0.1: refused or unreachable"
 
 
 async def test_a_slow_receiver_is_left_at_the_deadline(rig: Any) -> None:
@@ -269,11 +269,11 @@ async def test_many_are_called_and_few_at_a_time(rig: Any, job_ids: Callable[[in
 class _Flaky(MemoryLedger):
     due_fails = done_fails = 1
 
-    async def webhooks_due(self, now: int, limit: int, claim_until: int) -> list[Webhook]:
+    async def webhooks_due(self, now: int, after_tenant: str, tenants_max: int, per_tenant_max: int) -> list[Webhook]:
         if self.due_fails:
             self.due_fails -= 1
             raise LedgerUnavailable("gone")
-        return await super().webhooks_due(now, limit, claim_until)
+        return await super().webhooks_due(now, after_tenant, tenants_max, per_tenant_max)
 
     async def webhook_done(self, webhook: Webhook, delivered: bool) -> None:
         if self.done_fails:
@@ -384,3 +384,19 @@ async def test_a_certificate_that_nobody_trusts_fails(rig: Any, secure: tuple[in
     async with rig.sender(resolver=loopback):
         assert await rig.outcomes(1) == ["failed"]
     assert "certificate is not valid" in rig.row().last_error
+
+
+async def test_retry_set_while_the_clock_was_ahead_comes_after_its_wait(rig: Any) -> None:
+    rig.receiver.statuses = [503, 204]
+    await rig.owe()
+    began = rig.clock.at
+    async with rig.sender():
+        rig.clock.at = began + 3_600_000
+        await rig.outcomes(1)
+        rig.clock.at = began
+        async with asyncio.timeout(10):
+            while rig.row().next_at > began + 60_000:
+                await asyncio.sleep(0.005)
+        assert rig.watcher.outcomes == ["failed"]
+        rig.clock.at = rig.row().next_at
+        assert await rig.outcomes(2) == ["failed", "delivered"]

@@ -1,1 +1,1 @@
-"""The HTTP API: plain handlers over the use cases, one table of operations, problems as answers."""
+"""The HTTP API: plain handlers over the use cases, one table of operations, problem+json errors."""

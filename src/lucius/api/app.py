@@ -1,34 +1,34 @@
 """The application: FastAPI as the shell, the table of operations inside.
 
-The routes are plain Starlette ones, because the framework's model machinery costs more than all the rest of a request;
-the OpenAPI document is drawn from the same table that the routes come from.
+The routes are plain Starlette routes, because FastAPI's model machinery costs more than the rest of a request; the
+OpenAPI document is generated from the same table as the routes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from lucius import __version__
-from lucius.api.endpoint import correlation_id, endpoint
+from lucius.api.endpoint import PiecewiseJsonResponse, correlation_id, endpoint
 from lucius.api.openapi import document
 from lucius.api.operations import OPERATIONS
 from lucius.api.problems import NO_ROUTE, defect, problem
-from lucius.desk import Desk
+from lucius.app_context import AppContext
 from lucius.domain.errors import CallerError
 
 
 class Front:
-    """Answers the calls whose address is fixed by one look into a table, and leaves the rest to the framework.
+    """Dispatches calls with a fixed path by one table lookup, and leaves the rest to the framework.
 
-    Commands and callbacks are most of all traffic, and the way through the framework's layers costs as much as the
-    command itself.
+    Commands and callbacks are most of the traffic, and the framework's layers cost as much as the command itself.
     """
 
     def __init__(self, app: FastAPI, direct: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]]) -> None:
@@ -45,37 +45,38 @@ class Front:
         await self.app(scope, receive, send)
 
 
-def create_front(desk: Desk) -> Front:
-    """The application behind its front: what a server serves."""
-    app = create_app(desk)
+def create_front(context: AppContext) -> Front:
+    """The application behind its front, as a server serves it."""
+    app = create_app(context)
     direct = {
-        (operation.method, operation.path): endpoint(desk, operation.handler, operation.role, operation.on_all_tenants)
-        for operation in OPERATIONS
-        if "{" not in operation.path
+        (method, route.path): route.endpoint
+        for route in app.router.routes
+        if isinstance(route, Route) and "{" not in route.path
+        for method in route.methods or ()
     }
     return Front(app, direct)
 
 
-def create_app(desk: Desk) -> FastAPI:
-    described = document(desk.settings)
+def create_app(context: AppContext) -> FastAPI:
+    described = PiecewiseJsonResponse(msgspec.json.encode(document(context.settings)))
     app = FastAPI(title="LUCIUS", version=__version__, openapi_url=None, docs_url=None, redoc_url=None)
     for operation in OPERATIONS:
-        run = endpoint(desk, operation.handler, operation.role, operation.on_all_tenants)
+        run = endpoint(context, operation.handler, operation.role, operation.on_all_tenants)
         app.router.routes.append(Route(operation.path, run, methods=[operation.method], name=operation.name))
 
     async def openapi(request: Request) -> Response:
-        return JSONResponse(described)
+        return described
 
     async def no_route(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404
         known = NO_ROUTE.get(status) or CallerError.of("ENVELOPE_INVALID", "the request cannot be read")
-        answer = problem(known, correlation_id(request, desk))
+        answer = problem(known, correlation_id(request, context))
         if isinstance(error, HTTPException) and error.headers:
             answer.headers.update(error.headers)
         return answer
 
     async def unexpected(request: Request, error: Exception) -> Response:
-        return defect(error, correlation_id(request, desk))
+        return defect(error, correlation_id(request, context))
 
     app.router.routes.append(Route("/openapi.json", openapi, methods=["GET"]))
     app.router.redirect_slashes = False

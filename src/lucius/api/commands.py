@@ -2,56 +2,65 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-import msgspec
+from msgspec import Raw, Struct
 from starlette.responses import Response
 
+from lucius.api.answers import CommandBatchResults, JobTaken, RefusedCommand, Validation
+from lucius.api.batch_items import read_each, split
 from lucius.api.endpoint import Call, answer
 from lucius.api.problems import describe
-from lucius.api.requests import read_document
+from lucius.api.requests import decode_typed, find_header, read_body, read_document
 from lucius.domain.errors import CallerError, LuciusError
 from lucius.domain.fields import is_traceparent
+from lucius.domain.json_types import ref, stated
+from lucius.domain.strict_json import parse
+from lucius.settings import Settings
 from lucius.usecases.accept import Taken
 
 BATCH_BYTES_MAX = 8_388_608
 
-_encode = msgspec.json.Encoder().encode
+
+class CommandBatch(Struct, frozen=True, forbid_unknown_fields=True):
+    commands: Annotated[Raw, stated(type="array", items=ref("Envelope"), minItems=1)]
 
 
 async def submit(call: Call) -> Response:
-    settings = call.desk.settings
+    settings = call.context.settings
     document = await read_document(call.request, settings.body_bytes_max, settings.body_depth_max)
-    if isinstance(document, dict) and (call.desk.traces.enabled or "traceparent" in call.request.headers):
+    if isinstance(document, dict) and (
+        call.context.traces.enabled or find_header(call.request, b"traceparent") is not None
+    ):
         taken = await _submit_traced(call, document)
     else:
-        taken = await call.desk.acceptance.submit(document, call.caller.sees)
+        taken = await call.context.acceptance.submit(document, call.caller.sees)
     headers = {"Location": f"/v1/jobs/{taken.job_id}"}
     if taken.replayed:
         headers["Idempotency-Replayed"] = "true"
-    return answer({"jobId": taken.job_id, "status": taken.status, "replayed": taken.replayed}, 202, headers)
+    return answer(_taken(taken), 202, headers)
 
 
 async def _submit_traced(call: Call, document: dict[str, Any]) -> Taken:
-    """Join the caller's trace: the envelope's own, or the one that its request came with."""
+    """Join the caller's trace: the one in the envelope, or the one in the request's header."""
     header = call.request.headers.get("traceparent")
     if "traceparent" not in document and header is not None and is_traceparent(header):
         document["traceparent"] = header
     parent = document.get("traceparent")
-    with call.desk.traces.span("command.submit", parent if isinstance(parent, str) else None) as span:
+    with call.context.traces.span("command.submit", parent if isinstance(parent, str) else None) as span:
         if span.traceparent is not None and (parent is None or is_traceparent(parent)):
             document["traceparent"] = span.traceparent
-        taken = await call.desk.acceptance.submit(document, call.caller.sees)
+        taken = await call.context.acceptance.submit(document, call.caller.sees)
         span.set("job_id", taken.job_id)
         return taken
 
 
 async def validate(call: Call) -> Response:
-    settings = call.desk.settings
+    settings = call.context.settings
     document = await read_document(call.request, settings.body_bytes_max, settings.body_depth_max)
-    shown: dict[str, Any] = {"valid": False, "protocol_id": None, "steps": [], "lane": None, "mode": None, "errors": []}
+    shown: Validation = {"valid": False, "protocol_id": None, "steps": [], "lane": None, "mode": None, "errors": []}
     try:
-        command = await call.desk.acceptance.validate(document, call.caller.sees)
+        command = await call.context.acceptance.validate(document, call.caller.sees)
     except CallerError as error:
         if error.code == "TENANT_FORBIDDEN":
             raise
@@ -67,29 +76,39 @@ async def validate(call: Call) -> Response:
 
 
 async def batch(call: Call) -> Response:
-    settings = call.desk.settings
-    document = await read_document(call.request, BATCH_BYTES_MAX, settings.body_depth_max + 2)
-    commands = document.get("commands") if isinstance(document, dict) and len(document) == 1 else None
-    if not isinstance(commands, list):
-        raise CallerError.of("ENVELOPE_INVALID", 'the body must be {"commands": […]}')
-    if not 1 <= len(commands) <= settings.batch_commands_max:
-        detail = f"a batch has 1 to {settings.batch_commands_max} commands, not {len(commands)}"
-        raise CallerError.of("ENVELOPE_INVALID", detail, "/commands")
-    too_large = {place: _oversize(one, settings.body_bytes_max) for place, one in enumerate(commands)}
-    fitting = [one for place, one in enumerate(commands) if too_large[place] is None]
-    taken = iter(await call.desk.acceptance.submit_many(fitting, call.caller.sees))
-    return answer({"results": [_result(too_large[place] or next(taken)) for place in range(len(commands))]})
+    settings = call.context.settings
+    body = await read_body(call.request, BATCH_BYTES_MAX)
+    array = _array(body, settings)
+    items = split(array, "commands", settings.batch_commands_max)
+    if not _is_only_value(body, array):
+        raise CallerError.of("MALFORMED_JSON", "duplicate key 'commands'")
+    documents = await read_each(
+        items, lambda item: parse(bytes(item), settings.body_depth_max), settings.body_bytes_max
+    )
+    readable = [document for document in documents if not isinstance(document, LuciusError)]
+    taken = iter(await call.context.acceptance.submit_many(readable, call.caller.sees))
+    results = [_result(document if isinstance(document, LuciusError) else next(taken)) for document in documents]
+    return answer(CommandBatchResults(results=results))
 
 
-def _oversize(command: object, bytes_max: int) -> LuciusError | None:
-    """A command in a batch may be no larger than one that is sent alone."""
-    size = len(_encode(command))
-    if size <= bytes_max:
-        return None
-    return CallerError.of("BODY_TOO_LARGE", f"the command has {size} bytes, more than {bytes_max}")
+def _array(body: bytes, settings: Settings) -> Raw:
+    try:
+        return decode_typed(body, CommandBatch).commands
+    except CallerError:
+        if len(body) <= settings.body_bytes_max:
+            parse(body, settings.body_depth_max + 2)  # Invalid JSON is reported as such before its shape.
+        raise
 
 
-def _result(one: Taken | LuciusError) -> dict[str, Any]:
-    if isinstance(one, LuciusError):
-        return describe(one)
-    return {"jobId": one.job_id, "status": one.status, "replayed": one.replayed}
+def _is_only_value(body: bytes, array: Raw) -> bool:
+    """Whether the array is the only value in the body's object: one colon before it, only a brace after it."""
+    start = body.index(b"[")
+    return body.count(b":", 0, start) == 1 and body[start + len(array) :].strip() == b"}"
+
+
+def _result(outcome: Taken | LuciusError) -> JobTaken | RefusedCommand:
+    return describe(outcome) if isinstance(outcome, LuciusError) else _taken(outcome)
+
+
+def _taken(taken: Taken) -> JobTaken:
+    return {"jobId": taken.job_id, "status": taken.status, "replayed": taken.replayed}

@@ -1,4 +1,4 @@
-"""OpenAPI, drawn from the table of operations."""
+"""OpenAPI, generated from the table of operations."""
 
 from __future__ import annotations
 
@@ -13,14 +13,25 @@ from lucius.settings import Settings
 
 RETRY_AFTER = {
     "Retry-After": {
-        "description": "Seconds to wait before asking again",
+        "description": "Seconds to wait before retrying",
         "required": True,
         "schema": {"type": "integer", "minimum": 1},
     }
 }
 LOCATION = {"Location": {"description": "Address of the job", "required": True, "schema": {"type": "string"}}}
-REPLAYED = {"Idempotency-Replayed": {"description": "`true` if the job was there already", "schema": {"const": "true"}}}
-ANSWER_HEADERS = {"submitCommand": {**LOCATION, **REPLAYED}, "redriveJob": LOCATION}
+REPLAYED = {
+    "Idempotency-Replayed": {
+        "description": "`true` if this key was used before: nothing was done again",
+        "schema": {"const": "true"},
+    }
+}
+ANSWER_HEADERS = {
+    "submitCommand": {**LOCATION, **REPLAYED},
+    "cancelJob": REPLAYED,
+    "pauseJob": REPLAYED,
+    "resumeJob": REPLAYED,
+    "redriveJob": {**LOCATION, **REPLAYED},
+}
 
 
 def document(settings: Settings) -> dict[str, Any]:
@@ -32,7 +43,7 @@ def document(settings: Settings) -> dict[str, Any]:
         "info": {
             "title": "LUCIUS",
             "version": __version__,
-            "description": "Commands become jobs, jobs become directives, and nothing that was accepted is lost.",
+            "description": "Commands become jobs, jobs become directives, and nothing accepted is lost.",
         },
         "paths": paths,
         "components": {
@@ -86,14 +97,14 @@ def _responses(operation: Operation) -> dict[str, Any]:
     codes = list(operation.errors)
     if operation.role is not None:
         codes += ["UNAUTHENTICATED", "FORBIDDEN"]
-    codes += ["UNAVAILABLE", "METHOD_NOT_ALLOWED"]
+    codes += ["UNAVAILABLE", "METHOD_NOT_ALLOWED", "HEADER_TOO_LARGE", "REQUEST_TIMEOUT"]
     by_status: dict[int, list[str]] = {}
     for code in dict.fromkeys(codes):
         by_status.setdefault(STATUS_OF[code], []).append(code)
     for status, found in sorted(by_status.items()):
         media_type, name = "application/problem+json", "Problem"
         if operation.name == "readyz" and status == 503:
-            media_type, name = "application/json", "Readiness"
+            media_type, name = "application/json", "Health"
         responses[str(status)] = {
             "description": ", ".join(found),
             "content": {media_type: {"schema": {"$ref": f"#/components/schemas/{name}"}}},

@@ -1,4 +1,4 @@
-"""What an operation is: a row of the table that routes and the OpenAPI document are made from."""
+"""Operations: the rows of the table from which routes and the OpenAPI document are made."""
 
 from __future__ import annotations
 
@@ -33,5 +33,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     parameters: tuple[Parameter, ...] = ()
 
 
-LIMIT = Parameter("limit", "query", "PageSize", "How many items a page has at most")
+LIMIT = Parameter("limit", "query", "PageSize", "Maximum number of items on the page")
+HELD_ERRORS = ("WAITS_SATURATED",)
+"""Errors of calls that may be held open."""
+LIST_ERRORS = ("QUERY_TOO_SLOW", "LISTS_SATURATED")
 BODY_ERRORS = ("MALFORMED_JSON", "BODY_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE", "ENVELOPE_INVALID")

@@ -1,24 +1,27 @@
-"""The table of operations: address, who may call, what it takes, what it answers. Routes and OpenAPI come from it."""
+"""The table of operations: path, role, request and response bodies, errors. Routes and OpenAPI are made from it."""
 
 from __future__ import annotations
 
 from lucius.api import admin, callbacks, commands, jobs
 from lucius.api.endpoint import Handler
-from lucius.api.operation import BODY_ERRORS, LIMIT, Operation, Parameter
+from lucius.api.operation import BODY_ERRORS, HELD_ERRORS, LIMIT, LIST_ERRORS, Operation, Parameter
 from lucius.api.runbook_operations import RUNBOOK_OPERATIONS
 
 __all__ = ["OPERATIONS", "Operation", "Parameter"]
 
 
-JOB_ID = Parameter("job_id", "path", "JobId", "The job's id, as the command's answer gave it")
-CURSOR = Parameter("cursor", "query", "Cursor", "The `next` of the page before")
-WAIT = Parameter("wait_seconds", "query", "WaitSeconds", "Answer when the job has ended, or after so long")
+JOB_ID = Parameter("job_id", "path", "JobId", "The job's id, from the response to the command")
+OPERATION_KEY = Parameter(
+    jobs.KEY_HEADER, "header", "IdempotencyKey", "An operation with the same key on the same job is applied once"
+)
+CURSOR = Parameter("cursor", "query", "Cursor", "The `next` of the previous page")
+WAIT = Parameter("wait_seconds", "query", "WaitSeconds", "Wait up to this long for the job to end")
 LIST_JOBS = (
     Parameter("tenant_id", "query", "TenantId", "Only this tenant's jobs"),
     Parameter("status", "query", "JobStatus", "Only jobs in this state"),
     Parameter("request_type", "query", "Name", "Only jobs of this request type"),
-    Parameter("created_from", "query", "Moment", "Only jobs accepted at this moment or later"),
-    Parameter("created_to", "query", "Moment", "Only jobs accepted before this moment"),
+    Parameter("created_from", "query", "Moment", "Only jobs accepted at this time or later"),
+    Parameter("created_to", "query", "Moment", "Only jobs accepted before this time"),
     LIMIT,
     CURSOR,
 )
@@ -31,29 +34,36 @@ COMMAND_ERRORS = (
 )  # fmt: skip
 CALLBACK_ERRORS = (*BODY_ERRORS, "UNAUTHENTICATED", "JOB_NOT_FOUND", "STEP_NOT_FOUND", "STALE_ATTEMPT", "JOB_TERMINAL")
 JOB_ERRORS = ("JOB_NOT_FOUND", "ENVELOPE_INVALID")
-ACT_ERRORS = (*JOB_ERRORS, *BODY_ERRORS, "JOB_TERMINAL", "CONFLICT")
+ACT_ERRORS = (*JOB_ERRORS, *BODY_ERRORS, "JOB_TERMINAL", "CONFLICT", "IDEMPOTENCY_KEY_REUSED")
+
+
+def _list_errors(parameters: tuple[Parameter, ...]) -> tuple[str, ...]:
+    return ("ENVELOPE_INVALID", *LIST_ERRORS) if LIMIT in parameters else ("ENVELOPE_INVALID",)
 
 
 def _act(name: str, handler: Handler, summary: str, errors: tuple[str, ...] = ACT_ERRORS) -> Operation:
     return Operation(
         method="POST", path=f"/v1/jobs/{{job_id}}:{name}", name=f"{name}Job", handler=handler, summary=summary,
         tag="jobs", role="operate", body="Reason", body_required=False, status=202, answer="JobTaken", errors=errors,
-        parameters=(JOB_ID,),
+        parameters=(JOB_ID, OPERATION_KEY),
     )  # fmt: skip
 
 
 def _read(path: str, name: str, handler: Handler, summary: str, answer: str, *parameters: Parameter) -> Operation:
-    errors = JOB_ERRORS if JOB_ID in parameters else ("ENVELOPE_INVALID",)
+    errors = JOB_ERRORS if JOB_ID in parameters else _list_errors(parameters)
+    if handler in (jobs.get_job, jobs.get_events):
+        errors += HELD_ERRORS
     return Operation(
         method="GET", path=path, name=name, handler=handler, summary=summary, tag="jobs", role="read",
         answer=answer, errors=errors, parameters=parameters,
     )  # fmt: skip
 
 
-def _callback(kind: str, handler: Handler, summary: str) -> Operation:
+def _callback(kind: str, handler: Handler, summary: str, *more_errors: str) -> Operation:
     return Operation(
         method="POST", path=f"/v1/callbacks/{kind}", name=f"{kind}Callback", handler=handler, summary=summary,
-        tag="services", role=None, body=kind.capitalize(), answer="CallbackOutcome", errors=CALLBACK_ERRORS,
+        tag="services", role=None, body=kind.capitalize(), answer="CallbackOutcome",
+        errors=(*CALLBACK_ERRORS, *more_errors),
         parameters=(TOKEN,),
     )  # fmt: skip
 
@@ -61,7 +71,8 @@ def _callback(kind: str, handler: Handler, summary: str) -> Operation:
 def _admin(path: str, name: str, handler: Handler, summary: str, answer: str, *parameters: Parameter) -> Operation:
     return Operation(
         method="GET", path=f"/v1/admin/{path}", name=name, handler=handler, summary=summary, tag="operators",
-        role="operate", on_all_tenants=True, answer=answer, errors=("ENVELOPE_INVALID",), parameters=parameters,
+        role="operate", on_all_tenants=True, answer=answer, errors=_list_errors(parameters),
+        parameters=parameters,
     )  # fmt: skip
 
 
@@ -73,47 +84,52 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         method="POST", path="/v1/commands:validate", name="validateCommand", handler=commands.validate, tag="commands",
-        summary="Say what would become of a command, and create nothing", role="submit", body="Envelope",
+        summary="Validate a command without creating a job", role="submit", body="Envelope",
         answer="Validation", errors=(*BODY_ERRORS, "TENANT_FORBIDDEN"),
     ),
     Operation(
         method="POST", path="/v1/commands:batch", name="submitCommands", handler=commands.batch, tag="commands",
-        summary="Submit up to 500 commands; each stands alone", role="submit", body="CommandBatch",
+        summary="Submit up to 500 commands; each is accepted or refused on its own", role="submit", body="CommandBatch",
         answer="CommandBatchResults", errors=BODY_ERRORS,
     ),
     _read("/v1/jobs", "listJobs", jobs.list_jobs, "List jobs, newest first", "JobList", *LIST_JOBS),
-    _read("/v1/jobs/{job_id}", "getJob", jobs.get_job, "A job, its steps, and what it waits for", "Job", JOB_ID, WAIT),
-    _read("/v1/jobs/{job_id}/steps", "getSteps", jobs.get_steps, "Every step with every attempt", "Steps", JOB_ID),
+    _read(
+        "/v1/jobs/{job_id}", "getJob", jobs.get_job, "Get a job, its steps, and what it waits for", "Job", JOB_ID, WAIT
+    ),
+    _read(
+        "/v1/jobs/{job_id}/steps", "getSteps", jobs.get_steps, "List the steps of a job with all attempts", "Steps",
+        JOB_ID,
+    ),
     _read(
         "/v1/jobs/{job_id}/events", "getEvents", jobs.get_events,
         "The audit trail; `Accept: text/event-stream` follows it live", "Events", JOB_ID, LIMIT,
-        Parameter("cursor", "query", "EventCursor", "The `next` of the page before"),
+        Parameter("cursor", "query", "EventCursor", "The `next` of the previous page"),
         Parameter("Last-Event-ID", "header", "EventCursor", "In a stream: the `id` of the last event seen"),
     ),
     _act("cancel", jobs.cancel, "Cancel a job; an attempt under way may finish"),
     _act("pause", jobs.pause, "Start nothing new until the job is resumed"),
-    _act("resume", jobs.resume, "Go on with a paused job"),
+    _act("resume", jobs.resume, "Resume a paused job"),
     _act(
         "redrive", jobs.redrive, "Start a failed or cancelled job again, as a new job",
-        (*ACT_ERRORS, "TENANT_SATURATED", "MODE_SATURATED", "GLOBAL_SATURATED"),
+        (*ACT_ERRORS, "TENANT_FORBIDDEN", "TENANT_SATURATED", "MODE_SATURATED", "GLOBAL_SATURATED"),
     ),
     _callback("ack", callbacks.ack, "A service has picked up a directive"),
-    _callback("result", callbacks.result, "A service has finished an attempt"),
-    _callback("heartbeat", callbacks.heartbeat, "A service is still at work"),
+    _callback("result", callbacks.result, "A service has finished an attempt", "REF_FORBIDDEN", "REF_INVALID"),
+    _callback("heartbeat", callbacks.heartbeat, "A service is still working"),
     Operation(
         method="POST", path="/v1/callbacks:batch", name="callbackBatch", handler=callbacks.batch, tag="services",
-        summary="Several callbacks at once; each stands alone and carries its own token", role=None,
+        summary="Send several callbacks at once, each with its own token; each is answered on its own", role=None,
         body="CallbackBatch", answer="CallbackOutcomes", errors=BODY_ERRORS,
     ),
     Operation(
         method="POST", path="/v1/directives:pull", name="pullDirectives", handler=callbacks.pull, tag="services",
         summary="Take directives over HTTP, waiting for the first", role="work", on_all_tenants=True, body="Pull",
-        answer="Directives", errors=BODY_ERRORS,
+        answer="Directives", errors=(*BODY_ERRORS, *HELD_ERRORS),
     ),
-    _read("/v1/protocols", "listProtocols", admin.list_protocols, "What can be asked for", "ProtocolList"),
+    _read("/v1/protocols", "listProtocols", admin.list_protocols, "List the protocols", "ProtocolList"),
     Operation(
         method="GET", path="/v1/protocols/{protocol_id}", name="getProtocol", handler=admin.get_protocol, tag="jobs",
-        summary="One protocol, with its schemas", role="read", answer="Protocol",
+        summary="Get a protocol with its schemas", role="read", answer="Protocol",
         errors=("NOT_FOUND", "ENVELOPE_INVALID"),
         parameters=(Parameter("protocol_id", "path", "Name", "Id or request type of the protocol"),),
     ),
@@ -122,13 +138,13 @@ OPERATIONS: tuple[Operation, ...] = (
         summary="Make every unsent directive due now", role="operate", on_all_tenants=True, body="Empty",
         body_required=False, answer="Retried", errors=("BODY_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE"),
     ),
-    _admin("outbox", "listOutbox", admin.list_outbox, "Unsent directives, oldest first", "OutboxList", LIMIT),
+    _admin("outbox", "listOutbox", admin.list_outbox, "List unsent directives, oldest first", "OutboxList", LIMIT),
     _admin(
         "dead-letters", "listDeadLetters", admin.list_dead_letters,
-        "Jobs that failed for good, and messages that the bus gave up on", "DeadLetters", LIMIT, CURSOR,
+        "List jobs that failed finally, and messages that the bus gave up on", "DeadLetters", LIMIT, CURSOR,
     ),
-    _admin("lanes", "listLanes", admin.list_lanes, "How much waits on every lane", "LaneList"),
-    _admin("tenants", "listTenants", admin.list_tenants, "Tenants, and their jobs in flight", "TenantList"),
+    _admin("lanes", "listLanes", admin.list_lanes, "List the lanes and how many messages wait on each", "LaneList"),
+    _admin("tenants", "listTenants", admin.list_tenants, "List the tenants and their jobs in flight", "TenantList"),
     *RUNBOOK_OPERATIONS,
     Operation(
         method="GET", path="/healthz", name="healthz", handler=admin.healthz, tag="machines",
@@ -136,10 +152,6 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         method="GET", path="/readyz", name="readyz", handler=admin.readyz, tag="machines",
-        summary="Every dependency, by name", role=None, answer="Readiness", errors=("UNAVAILABLE",),
-    ),
-    Operation(
-        method="GET", path="/metrics", name="metrics", handler=admin.metrics, tag="machines",
-        summary="Prometheus metrics", role=None, answer="Text", media_type="text/plain",
+        summary="The process is ready", role=None, answer="Health", errors=("UNAVAILABLE",),
     ),
 )  # fmt: skip

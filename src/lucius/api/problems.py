@@ -1,14 +1,14 @@
-"""Errors as answers: one place maps every error to `application/problem+json`."""
+"""Maps every error to `application/problem+json`."""
 
 from __future__ import annotations
 
 import logging
 import math
-from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
+from lucius.api.answers import Problem, RefusedCommand
 from lucius.domain.errors import CallerError, LuciusError
 
 log = logging.getLogger("lucius.api")
@@ -16,8 +16,8 @@ log = logging.getLogger("lucius.api")
 _encode = msgspec.json.Encoder().encode
 
 
-def describe(error: LuciusError) -> dict[str, Any]:
-    """What a problem says beside its HTTP form: also the shape of a refused item in a batch."""
+def describe(error: LuciusError) -> RefusedCommand:
+    """The fields of a problem that do not depend on HTTP; also the form of a rejected item in a batch."""
     return {
         "code": error.code,
         "detail": error.detail,
@@ -26,7 +26,7 @@ def describe(error: LuciusError) -> dict[str, Any]:
 
 
 def problem(error: LuciusError, correlation_id: str) -> Response:
-    body = {
+    body: Problem = {
         "type": f"urn:lucius:problem:{error.code.lower().replace('_', '-')}",
         "title": error.code.replace("_", " ").capitalize(),
         "status": error.status,
@@ -42,13 +42,13 @@ def problem(error: LuciusError, correlation_id: str) -> Response:
 
 
 def defect(error: BaseException, correlation_id: str) -> Response:
-    """A defect of ours: logged whole, and nothing of it told."""
+    """The answer to a bug: logged with its traceback, and not disclosed to the caller."""
     log.error("unexpected error", exc_info=error, extra={"correlation_id": correlation_id})
-    told = LuciusError.of("INTERNAL", "an unexpected error; it was logged with this correlation id")
-    return problem(told, correlation_id)
+    shown = LuciusError.of("INTERNAL", "an unexpected error; it was logged with this correlation id")
+    return problem(shown, correlation_id)
 
 
 NO_ROUTE = {
     404: CallerError.of("NOT_FOUND", "there is nothing at this address; see /openapi.json"),
-    405: CallerError.of("METHOD_NOT_ALLOWED", "this address does not take that method; see /openapi.json"),
+    405: CallerError.of("METHOD_NOT_ALLOWED", "this address does not support that method; see /openapi.json"),
 }

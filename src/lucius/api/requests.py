@@ -1,28 +1,41 @@
-"""Reading requests: bodies within their limits, parameters with their faults named."""
+"""Reads requests: bodies within limits, and query parameters with precise errors."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
+from msgspec import Raw, Struct
 from starlette.requests import Request
 from starlette.types import Receive
 
+from lucius.api.bodies import UNREADABLE, body_error
 from lucius.domain.errors import CallerError
+from lucius.domain.json_types import stated
 from lucius.domain.strict_json import parse
-from lucius.domain.time import Instant, from_datetime
-from lucius.usecases.complete import body_error
+from lucius.domain.time import Instant, InstantOutOfRange, from_datetime
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Struct)
+Decoded = TypeVar("Decoded")
 
 LENGTH_DIGITS_MAX = 18
+SMALL_BODY_BYTES_MAX = 4_096
+REASON_CHARS_MAX = 500
+
+
+def find_header(request: Request, name: bytes) -> bytes | None:
+    """The first header of this name, in lower case, as it was sent."""
+    for found, value in request.scope["headers"]:
+        if found == name:
+            return bytes(value)
+    return None
 
 
 async def read_body(request: Request, bytes_max: int, may_be_empty: bool = False) -> bytes:
-    """The body, if it is JSON by its type and within the limit; a larger one is not read to its end."""
+    """The body, if its type is JSON and it is within the limit; a larger body is not read to its end."""
     kind, declared = b"", b""
     for name, value in request.scope["headers"]:
         if name == b"content-type":
@@ -46,7 +59,7 @@ async def _read_to_end(receive: Receive, bytes_max: int) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise CallerError.of("MALFORMED_JSON", "the caller hung up before its body was complete")
+            raise CallerError.of("MALFORMED_JSON", "the caller disconnected before the body was complete")
         chunk: bytes = message.get("body", b"")
         size += len(chunk)
         if size > bytes_max:
@@ -67,23 +80,47 @@ async def read_document(request: Request, bytes_max: int, depth_max: int) -> obj
 async def read_typed(request: Request, bytes_max: int, type_: type[T], may_be_empty: bool = False) -> T:
     """A small body of a fixed shape."""
     body = await read_body(request, bytes_max, may_be_empty)
+    return decode_typed(b"{}" if may_be_empty and not body else body, type_)
+
+
+def decode_typed(body: bytes | Raw, type_: type[Decoded], pointer: str = "") -> Decoded:
+    """A Struct, or a plain type such as `str`."""
     try:
-        return msgspec.json.decode(body or b"{}", type=type_)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise body_error(error) from error
+        return msgspec.json.decode(body, type=type_)
+    except UNREADABLE as error:
+        raise body_error(error, pointer) from error
+
+
+class Reason(Struct, frozen=True, forbid_unknown_fields=True):
+    reason: Annotated[str, stated(maxLength=REASON_CHARS_MAX)] | None = None
 
 
 JOB_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
+class BadMoment(ValueError):
+    """The message continues the name of the field."""
+
+
+def read_moment(text: str) -> datetime:
+    """Raises `BadMoment`."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadMoment("must be a date and time in ISO 8601") from None
+    if moment.tzinfo is None:
+        raise BadMoment("must have a time zone, such as Z")
+    return moment
+
+
 class Parameters:
-    """Query parameters; `close` refuses the ones nobody asked for."""
+    """Query parameters; `close` rejects unknown ones."""
 
     def __init__(self, request: Request) -> None:
         self._values = dict(request.query_params)
-        doubled = [name for name in self._values if len(request.query_params.getlist(name)) > 1]
-        if doubled:
-            raise _bad(doubled[0], "is given more than once")
+        repeated = [name for name in self._values if len(request.query_params.getlist(name)) > 1]
+        if repeated:
+            raise _bad(repeated[0], "is given more than once")
 
     def text(self, name: str, chars_max: int = 256) -> str | None:
         value = self._values.pop(name, None)
@@ -107,7 +144,7 @@ class Parameters:
         except ValueError:
             raise _bad(name, "must be a number") from None
         if not low <= number <= high:
-            raise _bad(name, f"must lie between {low:g} and {high:g}")
+            raise _bad(name, f"must be between {low:g} and {high:g}")
         return number
 
     def whole(self, name: str, default: int, low: int, high: int) -> int:
@@ -123,21 +160,15 @@ class Parameters:
         if value is None:
             return None
         try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            raise _bad(name, "must be a date and time in ISO 8601") from None
-        if moment.tzinfo is None:
-            raise _bad(name, "must name its time zone, such as Z")
-        try:
-            return from_datetime(moment)
-        except (OverflowError, ValueError):
-            raise _bad(name, "is too far away") from None
+            return from_datetime(read_moment(value))
+        except (BadMoment, InstantOutOfRange) as error:
+            raise _bad(name, str(error)) from None
 
     def job_cursor(self) -> str | None:
-        """Where a list of jobs goes on."""
+        """Where a list of jobs continues."""
         value = self.text("cursor", 64)
         if value is not None and not JOB_ID.fullmatch(value):
-            raise _bad("cursor", "is not one that a list answered")
+            raise _bad("cursor", "is not a cursor returned by a list")
         return value
 
     def close(self) -> None:

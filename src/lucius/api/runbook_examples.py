@@ -1,4 +1,4 @@
-"""Examples of bodies about runbooks, batches and their workers."""
+"""Examples of request bodies for runbooks, batches and their workers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ phases:
       - {name: start, worker_id: exchange, function: Start-Move, params: {Mailbox: "{{Mailbox}}"}}
 """
 CSV = "Mailbox\nann@example.org\nbob@example.org\n"
+JOB_TOKEN = "j1.k1.…"  # noqa: S105 - only the form of a token
 
 RUNBOOK_EXAMPLES: dict[str, Any] = {
     "publishRunbook": {"yaml": YAML, "overdue_behavior": "rerun", "rerun_init": False},
@@ -29,14 +30,21 @@ RUNBOOK_EXAMPLES: dict[str, Any] = {
     "cancelBatch": {"reason": "the change window was withdrawn"},
     "resumeBatch": {},
     "retryBatch": {"members": ["ann@example.org"]},
+    "sendMessagesAgain": {"messages": ["phase-due-12-0"]},
     "removeMembers": {"members": ["bob@example.org"]},
     "addMembers": {"csv": "Mailbox\ncarl@example.org\n"},
     "pullWorkerJobs": {"workerId": "exchange", "max": 64, "wait_seconds": 20},
-    "renewWorkerJobs": {"workerId": "exchange", "jobIds": ["step-1042-a1"]},
+    "renewWorkerJobs": {"workerId": "exchange", "jobIds": ["step-1042-a1"], "tokens": [JOB_TOKEN]},
     "takeWorkerResults": {
         "results": [
-            {"jobId": "step-1042-a1", "status": "Success", "result": {"complete": True}},
-            {"jobId": "step-1043-a1", "status": "Failure", "error": {"message": "the mailbox is locked"}},
+            {
+                "jobId": "step-1042-a1", "status": "Success", "result": {"complete": True},
+                "correlationData": {"kind": "step", "stepExecutionId": 1042, "token": JOB_TOKEN},
+            },
+            {
+                "jobId": "step-1043-a1", "status": "Failure", "error": {"message": "the mailbox is locked"},
+                "correlationData": {"kind": "step", "stepExecutionId": 1043, "token": JOB_TOKEN},
+            },
         ]
     },
-}
+}  # fmt: skip

@@ -1,14 +1,14 @@
-"""The rows of the table of operations that are about runbooks, their batches and their workers."""
+"""Operations on runbooks, their batches and their workers."""
 
 from __future__ import annotations
 
 from lucius.api import batches, runbooks, worker_jobs
 from lucius.api.endpoint import Handler
-from lucius.api.operation import BODY_ERRORS, LIMIT, Operation, Parameter
+from lucius.api.operation import BODY_ERRORS, HELD_ERRORS, LIMIT, LIST_ERRORS, Operation, Parameter
 
 NAME = Parameter("name", "path", "RunbookName", "The runbook's name")
-BATCH_ID = Parameter("batch_id", "path", "BatchId", "The batch's id, as the answer that made it gave it")
-CURSOR = Parameter("cursor", "query", "IdCursor", "The `next` of the page before")
+BATCH_ID = Parameter("batch_id", "path", "BatchId", "The batch's id, from the response that created it")
+CURSOR = Parameter("cursor", "query", "IdCursor", "The `next` of the previous page")
 VERSION = Parameter("version", "query", "RunbookVersion", "This version instead of the newest")
 FROM = Parameter("from", "query", "RunbookVersion", "The version to compare")
 TO = Parameter("to", "query", "RunbookVersion", "The version to compare it with")
@@ -21,7 +21,7 @@ LIST_BATCHES = (
 LIST_MEMBERS = (
     BATCH_ID,
     Parameter("status", "query", "MemberFilter", "Only these members; `active` includes those that have failed"),
-    Parameter("key", "query", "Name", "Only the member with this key, with its whole results"),
+    Parameter("key", "query", "Name", "Only the member with this key, with its complete results"),
     LIMIT,
     CURSOR,
 )
@@ -32,10 +32,12 @@ ACT_ERRORS = ("NOT_FOUND", *BODY_ERRORS, "CONFLICT")
 
 def _read(path: str, name: str, handler: Handler, summary: str, answer: str, *parameters: Parameter) -> Operation:
     is_one = any(parameter.where == "path" for parameter in parameters)
+    errors = FOUND_ERRORS if is_one else ("ENVELOPE_INVALID",)
+    if LIMIT in parameters or BATCH_ID in parameters:
+        errors = (*errors, *LIST_ERRORS)
     return Operation(
         method="GET", path=path, name=name, handler=handler, summary=summary, tag="runbooks", role="read",
-        on_all_tenants=True, answer=answer, errors=FOUND_ERRORS if is_one else ("ENVELOPE_INVALID",),
-        parameters=parameters,
+        on_all_tenants=True, answer=answer, errors=errors, parameters=parameters,
     )  # fmt: skip
 
 
@@ -61,15 +63,15 @@ def _batch(
     )  # fmt: skip
 
 
-def _worker(path: str, name: str, handler: Handler, summary: str, body: str, answer: str) -> Operation:
+def _worker(path: str, name: str, handler: Handler, summary: str, body: str, answer: str, *errors: str) -> Operation:
     return Operation(
         method="POST", path=path, name=name, handler=handler, summary=summary, tag="workers", role="work",
-        on_all_tenants=True, body=body, answer=answer, errors=BODY_ERRORS,
+        on_all_tenants=True, body=body, answer=answer, errors=(*BODY_ERRORS, *errors),
     )  # fmt: skip
 
 
 RUNBOOK_OPERATIONS: tuple[Operation, ...] = (
-    _read("/v1/runbooks", "listRunbooks", runbooks.list_runbooks, "Runbooks, and how each stands", "RunbookList"),
+    _read("/v1/runbooks", "listRunbooks", runbooks.list_runbooks, "List the runbooks and their state", "RunbookList"),
     Operation(
         method="POST", path="/v1/runbooks", name="publishRunbook", handler=runbooks.publish, tag="runbooks",
         summary="Publish a runbook: its text becomes the active version", role="admin", on_all_tenants=True,
@@ -77,7 +79,7 @@ RUNBOOK_OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         method="POST", path="/v1/runbooks:validate", name="validateRunbook", handler=runbooks.validate, tag="runbooks",
-        summary="Say what is wrong with a runbook, and publish nothing", role="read", on_all_tenants=True,
+        summary="Validate a runbook without publishing it", role="read", on_all_tenants=True,
         body="RunbookDraft", answer="RunbookValidation", errors=BODY_ERRORS,
     ),
     _read(
@@ -85,7 +87,7 @@ RUNBOOK_OPERATIONS: tuple[Operation, ...] = (
     ),
     _read("/v1/runbooks/{name}", "getRunbook", runbooks.get, "A runbook's text and versions", "Runbook", NAME, VERSION),
     _read(
-        "/v1/runbooks/{name}/diff", "diffRunbook", runbooks.diff, "What two versions differ in", "RunbookDiff", NAME,
+        "/v1/runbooks/{name}/diff", "diffRunbook", runbooks.diff, "Compare two versions", "RunbookDiff", NAME,
         FROM, TO,
     ),
     _read(
@@ -93,36 +95,38 @@ RUNBOOK_OPERATIONS: tuple[Operation, ...] = (
         "RunbookEventList", NAME, LIMIT, CURSOR,
     ),
     _runbook(
-        "retire", "retireRunbook", runbooks.retire, "No new batches; those under way go on", "admin", "RunbookActed"
+        "retire", "retireRunbook", runbooks.retire, "Retire a runbook: no new batches; batches in progress continue",
+        "admin", "RunbookActed",
     ),
-    _runbook("stop", "stopRunbook", runbooks.stop, "Stop automation: no source is read, no phase begins by itself",
+    _runbook("stop", "stopRunbook", runbooks.stop, "Stop automation: no source is read, no phase starts automatically",
              "operate", "RunbookActed"),
     _runbook("start", "startRunbook", runbooks.start, "Start automation again", "operate", "RunbookActed"),
     _runbook(
-        "confirm", "confirmRunbook", runbooks.confirm, "The source is right, few as its members are now", "operate",
-        "RunbookActed", errors=ACT_ERRORS,
+        "confirm", "confirmRunbook", runbooks.confirm,
+        "Confirm that the source is correct although it has fewer members",
+        "operate", "RunbookActed", errors=ACT_ERRORS,
     ),
     _runbook(
-        "preview", "previewRunbook", runbooks.preview, "The first rows of the runbook's source", "admin",
+        "preview", "previewRunbook", runbooks.preview, "Show the first rows of the runbook's source", "admin",
         "SourcePreview", "PreviewWanted", (*ACT_ERRORS, "SOURCE_FAILED"),
     ),
     _runbook(
-        "dry-run", "dryRunRunbook", runbooks.dry_run, "Every step with its parameters; nothing is written or sent",
+        "dry-run", "dryRunRunbook", runbooks.dry_run, "Show every step with its parameters; nothing is written or sent",
         "operate", "DryRun", "DryRunWanted", (*ACT_ERRORS, "MEMBERS_INVALID", "SOURCE_FAILED"),
     ),
-    _read("/v1/batches", "listBatches", batches.list_batches, "Batches, newest first", "BatchList", *LIST_BATCHES),
+    _read("/v1/batches", "listBatches", batches.list_batches, "List batches, newest first", "BatchList", *LIST_BATCHES),
     Operation(
         method="POST", path="/v1/batches", name="createBatch", handler=batches.create, tag="runbooks",
-        summary="Make a batch of the members in a CSV", role="operate", on_all_tenants=True, body="NewBatch",
+        summary="Create a batch from the members in a CSV", role="operate", on_all_tenants=True, body="NewBatch",
         status=201, answer="BatchMade", errors=("NOT_FOUND", *BODY_ERRORS, "MEMBERS_INVALID"),
     ),
     _read(
-        "/v1/batches/{batch_id}", "getBatch", batches.get, "A batch, its phases, and what it waits for", "BatchWhole",
-        BATCH_ID,
+        "/v1/batches/{batch_id}", "getBatch", batches.get, "Get a batch, its phases, and what it waits for",
+        "BatchWhole", BATCH_ID,
     ),
     _read(
         "/v1/batches/{batch_id}/members", "listMembers", batches.members,
-        "Members with every step, and what each waits for", "MemberList", *LIST_MEMBERS,
+        "List members with all their steps, and what each waits for", "MemberList", *LIST_MEMBERS,
     ),
     _read(
         "/v1/batches/{batch_id}/events", "getBatchEvents", batches.events, "The batch's audit trail, newest first",
@@ -130,28 +134,36 @@ RUNBOOK_OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         method="GET", path="/v1/batches/{batch_id}/export", name="exportBatch", handler=batches.export, tag="runbooks",
-        summary="The batch as CSV: a line a member, a column a step", role="read", on_all_tenants=True, answer="Text",
-        media_type="text/csv", errors=FOUND_ERRORS, parameters=(BATCH_ID,),
+        summary="Export the batch as CSV: a line per member, a column per step", role="read", on_all_tenants=True,
+        answer="Text", media_type="text/csv", errors=(*FOUND_ERRORS, *HELD_ERRORS, *LIST_ERRORS),
+        parameters=(BATCH_ID,),
     ),
-    _batch("advance", "advanceBatch", batches.advance, "Begin the next phase now"),
-    _batch("cancel", "cancelBatch", batches.cancel, "Send nothing more; what workers have may finish", "Reason"),
-    _batch("resume", "resumeBatch", batches.resume, "Go on after too many failures held the batch"),
-    _batch("retry", "retryBatch", batches.retry, "Failed members try their failed step again", "MembersRetried"),
-    _batch("remove", "removeMembers", batches.remove, "Take members out of the batch", "MembersNamed", True),
+    _batch("advance", "advanceBatch", batches.advance, "Start the next phase now"),
     _batch(
-        "add", "addMembers", batches.add, "Put members in; they catch up", "MembersAdded", True,
+        "cancel", "cancelBatch", batches.cancel,
+        "Cancel a batch: nothing more is sent; jobs that workers have may finish", "Reason",
+    ),
+    _batch("resume", "resumeBatch", batches.resume, "Resume a batch that was held because of too many failures"),
+    _batch("retry", "retryBatch", batches.retry, "Retry the failed step of failed members", "MembersRetried"),
+    _batch(
+        "send-again", "sendMessagesAgain", batches.send_again, "Send dead messages of the batch again",
+        "MessagesNamed",
+    ),
+    _batch("remove", "removeMembers", batches.remove, "Remove members from the batch", "MembersNamed", True),
+    _batch(
+        "add", "addMembers", batches.add, "Add members, which catch up", "MembersAdded", True,
         (*ACT_ERRORS, "MEMBERS_INVALID"),
     ),
     _worker(
         "/v1/worker-jobs:pull", "pullWorkerJobs", worker_jobs.pull, "Take a worker's jobs, waiting for the first",
-        "WorkerPull", "WorkerJobs",
+        "WorkerPull", "WorkerJobs", *HELD_ERRORS,
     ),
     _worker(
-        "/v1/worker-jobs:renew", "renewWorkerJobs", worker_jobs.renew, "Keep jobs that are still being done",
-        "WorkerRenew", "WorkerRenewed",
+        "/v1/worker-jobs:renew", "renewWorkerJobs", worker_jobs.renew,
+        "Extend the locks of jobs that are still being worked on", "WorkerRenew", "WorkerRenewed",
     ),
     _worker(
-        "/v1/worker-results", "takeWorkerResults", worker_jobs.results, "Results of jobs; each stands alone",
-        "WorkerResults", "WorkerOutcomes",
+        "/v1/worker-results", "takeWorkerResults", worker_jobs.results,
+        "Send results of jobs; each is answered on its own", "WorkerResults", "WorkerOutcomes",
     ),
 )  # fmt: skip

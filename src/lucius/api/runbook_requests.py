@@ -1,33 +1,44 @@
-"""What calls about runbooks share: names and numbers in addresses, moments and member keys in bodies."""
+"""Shared by calls about runbooks: names and numbers in paths, times and member keys in bodies."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
+from lucius.api.batch_items import split
 from lucius.api.endpoint import Call
-from lucius.api.requests import Parameters
+from lucius.api.requests import BadMoment, Parameters, decode_typed, read_moment
 from lucius.domain.errors import CallerError
+from lucius.domain.json_types import stated
 from lucius.domain.time import Instant, from_datetime
-from lucius.runbooks.definition.names import check_name
-from lucius.runbooks.operations import missing_batch
-from lucius.runbooks.publishing import missing
-from lucius.runbooks.sources.rows import KEY_CHARS_MAX
+from lucius.runbooks.core.answers import ID_MAX
+from lucius.runbooks.core.definition.names import check_name
+from lucius.runbooks.service.operations import missing_batch
+from lucius.runbooks.service.publishing import missing
+from lucius.runbooks.sources.rows import BATCH_YEARS, KEY_CHARS_MAX
 
-SMALL_BODY_BYTES_MAX = 4_096
 JSON_OVERHEAD_BYTES = 65_536
 EVENTS_PAGE_SIZE = 100
 KEYS_MAX = 5_000
 """Members that one call may name."""
-ID_DIGITS_MAX = 18
-CURSOR_MAX = 10**ID_DIGITS_MAX - 1
-YEARS = range(1971, 9999)
-"""Years of a batch's start: a phase a year before or after it must still be a date."""
+ID_DIGITS_MAX = len(str(ID_MAX))
+
+
+RunbookYaml = Annotated[str, stated(minLength=1)]
+_NAMES = {
+    "type": "array",
+    "items": {"type": "string", "minLength": 1, "maxLength": KEY_CHARS_MAX},
+    "minItems": 1,
+    "maxItems": KEYS_MAX,
+}
+Names = Annotated[Raw, stated(**_NAMES)]
+"""Keys of members, or ids of messages."""
+NamesOrNull = Annotated[Raw, stated(anyOf=[_NAMES, {"type": "null"}], default=None)]
 
 
 class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a call that says it all by its address."""
+    """An empty object."""
 
 
 def runbook_name(call: Call) -> str:
@@ -48,8 +59,21 @@ def batch_id(call: Call) -> int:
 
 
 def cursor(parameters: Parameters) -> int | None:
-    """The id that a page goes on from."""
-    return parameters.whole("cursor", 0, 1, CURSOR_MAX) or None
+    """The id that a page continues from."""
+    return parameters.whole("cursor", 0, 1, ID_MAX) or None
+
+
+def page_limits(call: Call, parameters: Parameters, page_size: int) -> tuple[int, int | None]:
+    """The last parameters of a list: how many items, and the id that the page continues from."""
+    limit = parameters.whole("limit", page_size, 1, call.context.settings.page_size_max)
+    start = cursor(parameters)
+    parameters.close()
+    return limit, start
+
+
+def page_cursor(next_id: int | None) -> str | None:
+    """The value of `next` in a page."""
+    return None if next_id is None else str(next_id)
 
 
 def bytes_within(text: str, bytes_max: int, name: str) -> bytes:
@@ -60,28 +84,35 @@ def bytes_within(text: str, bytes_max: int, name: str) -> bytes:
 
 
 def body_bytes_max(text_bytes_max: int) -> int:
-    """What a text of so many bytes may need in JSON, where every line's end takes two."""
+    """Bytes that a text of this size may need in JSON, where every line end takes two."""
     return text_bytes_max * 2 + JSON_OVERHEAD_BYTES
 
 
 def moment(text: str, pointer: str) -> Instant:
     try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise CallerError.of("ENVELOPE_INVALID", "must be a date and time in ISO 8601", pointer) from None
-    if found.tzinfo is None:
-        raise CallerError.of("ENVELOPE_INVALID", "must name its time zone, such as Z", pointer)
-    if found.year not in YEARS:
-        detail = f"must lie in the years {YEARS.start} to {YEARS.stop - 1}"
+        found = read_moment(text)
+    except BadMoment as error:
+        raise CallerError.of("ENVELOPE_INVALID", str(error), pointer) from None
+    if found.year not in BATCH_YEARS:
+        detail = f"must be in the years {BATCH_YEARS.start} to {BATCH_YEARS.stop - 1}"
         raise CallerError.of("ENVELOPE_INVALID", detail, pointer)
     return from_datetime(found)
 
 
-def check_keys(keys: list[str], pointer: str = "/members") -> list[str]:
-    if not 1 <= len(keys) <= KEYS_MAX:
-        raise CallerError.of("ENVELOPE_INVALID", f"1 to {KEYS_MAX} members, not {len(keys)}", pointer)
+def read_keys(members: Raw) -> list[str]:
+    """The keys of members in a body, without duplicates."""
+    return _read_names(members, "members", "a member's key")
+
+
+def read_message_ids(messages: Raw) -> list[str]:
+    """The ids of messages in a body, without duplicates."""
+    return _read_names(messages, "messages", "a message's id")
+
+
+def _read_names(names: Raw, field: str, what: str) -> list[str]:
+    keys = [decode_typed(item, str, f"/{field}/{index}") for index, item in enumerate(split(names, field, KEYS_MAX))]
     for index, key in enumerate(keys):
         if not 1 <= len(key) <= KEY_CHARS_MAX or "\x00" in key:
-            detail = f"a member's key has 1 to {KEY_CHARS_MAX} characters"
-            raise CallerError.of("ENVELOPE_INVALID", detail, f"{pointer}/{index}")
+            detail = f"{what} must have 1 to {KEY_CHARS_MAX} characters"
+            raise CallerError.of("ENVELOPE_INVALID", detail, f"/{field}/{index}")
     return list(dict.fromkeys(keys))

@@ -1,64 +1,69 @@
-"""Runbooks: publish, look, compare, try out, and switch their automation."""
+"""Runbooks: publish, show, compare, try out, and switch their automation."""
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from lucius.api.endpoint import Answer, Call, answer
-from lucius.api.requests import Parameters, read_typed
+from lucius.api.endpoint import Call, JsonResponse, answer
+from lucius.api.lists import listing
+from lucius.api.requests import SMALL_BODY_BYTES_MAX, Parameters, read_typed
 from lucius.api.runbook_requests import (
     EVENTS_PAGE_SIZE,
-    SMALL_BODY_BYTES_MAX,
     Nothing,
+    RunbookYaml,
     body_bytes_max,
     bytes_within,
-    cursor,
     moment,
+    page_cursor,
+    page_limits,
     runbook_name,
 )
 from lucius.domain.errors import CallerError
-from lucius.runbooks.definition.names import VERSION_MAX
-from lucius.runbooks.definition.schema import schema_bytes
-from lucius.runbooks.definition.validation import validated
+from lucius.domain.json_types import Moment
+from lucius.runbooks.core import answers
+from lucius.runbooks.core.definition.names import VERSION_MAX
+from lucius.runbooks.core.definition.schema import schema_bytes
+from lucius.runbooks.core.definition.validation import validated
 from lucius.yaml_text import BYTES_MAX
 
 PREVIEW_ROWS = 20
 PREVIEW_ROWS_MAX = 200
+RowLimit = Annotated[int, Meta(ge=1, le=PREVIEW_ROWS_MAX)]
 
 
 # --- Publishing ------------------------------------------------------------------------------------------------------
 
 
-class _Publish(Struct, frozen=True, forbid_unknown_fields=True):
-    yaml: str
+class RunbookText(Struct, frozen=True, forbid_unknown_fields=True):
+    yaml: RunbookYaml
     overdue_behavior: Literal["rerun", "ignore"] = "rerun"
     rerun_init: bool = False
 
 
 async def publish(call: Call) -> Response:
-    wanted = await read_typed(call.request, body_bytes_max(BYTES_MAX), _Publish)
-    publishing, content = call.desk.runbooks.publishing, wanted.yaml.encode()
-    made = await publishing.publish(content, call.caller.name, wanted.overdue_behavior, wanted.rerun_init)
-    return answer(made, 201, {"Location": f"/v1/runbooks/{made['name'].replace(' ', '%20')}"})
+    body = await read_typed(call.request, body_bytes_max(BYTES_MAX), RunbookText)
+    publishing, content = call.context.runbooks.publishing, body.yaml.encode()
+    published = await publishing.publish(content, call.caller.name, body.overdue_behavior, body.rerun_init)
+    return answer(published, 201, {"Location": f"/v1/runbooks/{published['name'].replace(' ', '%20')}"})
 
 
-class _Validate(Struct, frozen=True, forbid_unknown_fields=True):
-    yaml: str
+class RunbookDraft(Struct, frozen=True, forbid_unknown_fields=True):
+    yaml: RunbookYaml
 
 
 async def validate(call: Call) -> Response:
-    wanted = await read_typed(call.request, body_bytes_max(BYTES_MAX), _Validate)
-    return answer(await asyncio.to_thread(validated, wanted.yaml.encode()))
+    body = await read_typed(call.request, body_bytes_max(BYTES_MAX), RunbookDraft)
+    return answer(await asyncio.to_thread(validated, body.yaml.encode()))
 
 
 async def _switch(call: Call, act: str) -> Response:
     await read_typed(call.request, SMALL_BODY_BYTES_MAX, Nothing, may_be_empty=True)
-    name, actor, publishing = runbook_name(call), call.caller.name, call.desk.runbooks.publishing
+    name, actor, publishing = runbook_name(call), call.caller.name, call.context.runbooks.publishing
     match act:
         case "retire":
             done = await publishing.retire(name, actor)
@@ -75,24 +80,24 @@ start = partial(_switch, act="start")
 confirm = partial(_switch, act="confirm")
 
 
-# --- Looking ---------------------------------------------------------------------------------------------------------
+# --- Reading ---------------------------------------------------------------------------------------------------------
 
 
 async def list_runbooks(call: Call) -> Response:
     Parameters(call.request).close()
-    return answer({"items": await call.desk.runbooks.publishing.names(), "next": None})
+    return answer(answers.RunbookList(items=await call.context.runbooks.publishing.names(), next=None))
 
 
 async def schema(call: Call) -> Response:
     Parameters(call.request).close()
-    return Answer(schema_bytes())
+    return JsonResponse(schema_bytes())
 
 
 async def get(call: Call) -> Response:
     parameters = Parameters(call.request)
     version = parameters.whole("version", 0, 1, VERSION_MAX) or None
     parameters.close()
-    return answer(await call.desk.runbooks.queries.runbook(runbook_name(call), version))
+    return answer(await call.context.runbooks.queries.runbook(runbook_name(call), version))
 
 
 async def diff(call: Call) -> Response:
@@ -103,48 +108,39 @@ async def diff(call: Call) -> Response:
         missing = "from" if not before else "to"
         raise CallerError.of("ENVELOPE_INVALID", f"query parameter {missing} is required", f"?{missing}")
     name = runbook_name(call)
-    found = await call.desk.runbooks.publishing.compare(name, before, after)
-    return answer({"name": name, "from": before, "to": after, "differences": found})
+    found = await call.context.runbooks.publishing.compare(name, before, after)
+    body: answers.RunbookDiff = {"name": name, "from": before, "to": after, "differences": found}
+    return answer(body)
 
 
+@listing
 async def events(call: Call) -> Response:
-    parameters = Parameters(call.request)
-    limit = parameters.whole("limit", EVENTS_PAGE_SIZE, 1, call.desk.settings.page_size_max)
-    before = cursor(parameters)
-    parameters.close()
-    items, next_id = await call.desk.runbooks.queries.runbook_events(runbook_name(call), limit, before)
-    return answer({"items": items, "next": None if next_id is None else str(next_id)})
+    limit, before = page_limits(call, Parameters(call.request), EVENTS_PAGE_SIZE)
+    items, next_id = await call.context.runbooks.queries.runbook_events(runbook_name(call), limit, before)
+    return answer(answers.RunbookEventList(items=items, next=page_cursor(next_id)))
 
 
 # --- Trying out ------------------------------------------------------------------------------------------------------
 
 
-class _Preview(Struct, frozen=True, forbid_unknown_fields=True):
-    limit: int = PREVIEW_ROWS
+class PreviewWanted(Struct, frozen=True, forbid_unknown_fields=True):
+    limit: RowLimit = PREVIEW_ROWS
 
 
 async def preview(call: Call) -> Response:
-    wanted = await read_typed(call.request, SMALL_BODY_BYTES_MAX, _Preview, may_be_empty=True)
-    limit = _limit(wanted.limit)
-    return answer(await call.desk.runbooks.queries.preview(runbook_name(call), limit))
+    body = await read_typed(call.request, SMALL_BODY_BYTES_MAX, PreviewWanted, may_be_empty=True)
+    return answer(await call.context.runbooks.queries.preview(runbook_name(call), body.limit))
 
 
-class _DryRun(Struct, frozen=True, forbid_unknown_fields=True):
+class DryRunWanted(Struct, frozen=True, forbid_unknown_fields=True):
     csv: str | None = None
-    start: str | None = None
-    limit: int = PREVIEW_ROWS
+    start: Moment | None = None
+    limit: RowLimit = PREVIEW_ROWS
 
 
 async def dry_run(call: Call) -> Response:
-    bytes_max = call.desk.settings.members_bytes_max
-    wanted = await read_typed(call.request, body_bytes_max(bytes_max), _DryRun, may_be_empty=True)
-    csv = None if wanted.csv is None else bytes_within(wanted.csv, bytes_max, "csv")
-    begins = None if wanted.start is None else moment(wanted.start, "/start")
-    limit = _limit(wanted.limit)
-    return answer(await call.desk.runbooks.queries.dry_run(runbook_name(call), csv, begins, limit))
-
-
-def _limit(limit: int) -> int:
-    if not 1 <= limit <= PREVIEW_ROWS_MAX:
-        raise CallerError.of("ENVELOPE_INVALID", f"limit lies between 1 and {PREVIEW_ROWS_MAX}", "/limit")
-    return limit
+    bytes_max = call.context.settings.members_bytes_max
+    body = await read_typed(call.request, body_bytes_max(bytes_max), DryRunWanted, may_be_empty=True)
+    csv = None if body.csv is None else bytes_within(body.csv, bytes_max, "csv")
+    begins = None if body.start is None else moment(body.start, "/start")
+    return answer(await call.context.runbooks.queries.dry_run(runbook_name(call), csv, begins, body.limit))

@@ -1,4 +1,4 @@
-"""The words that component schemas are put together from."""
+"""Builders for the component schemas that are not generated from types."""
 
 from __future__ import annotations
 
@@ -15,22 +15,9 @@ def or_null(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def object_(required: dict[str, Schema], optional: dict[str, Schema] | None = None, **extra: Any) -> Schema:
-    properties = {**required, **(optional or {})}
-    return {"type": "object", "required": list(required), "properties": properties, **extra}
+def object_(required: dict[str, Schema], optional: dict[str, Schema] | None = None) -> Schema:
+    return {"type": "object", "required": list(required), "properties": {**required, **(optional or {})}}
 
 
 def list_(item: Schema) -> Schema:
     return {"type": "array", "items": item}
-
-
-def ref(name: str) -> Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-MOMENT = text(format="date-time", examples=["2026-01-31T08:15:30.250Z"])
-WHOLE: Schema = {"type": "integer", "minimum": 0}
-
-
-def page(item: str, **more: Schema) -> Schema:
-    return object_({"items": list_(ref(item)), "next": or_null(text()), **more})

@@ -1,30 +1,54 @@
-"""The HTTP server of one process: it listens, serves and stops as its role says."""
+"""The HTTP server of one process, started and stopped by its role."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import math
+import resource
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
+import anyio.lowlevel
 import uvicorn
+from starlette.applications import Starlette
 
-from lucius.api.app import create_front
-from lucius.desk import Desk
+from lucius.api.admission import Admission
+from lucius.api.app import Front, create_front
+from lucius.api.connection import Connection
+from lucius.app_context import AppContext
 from lucius.settings import Settings, SettingsError
 
 STOP_SECONDS = 10
 BACKLOG = 2_048
+CHECK_TICKS = 5
+"""Connections' deadlines are checked twice a second: uvicorn ticks every 0.1 s."""
+SEND_BUFFER_BYTES = 131_072
+"""Per connection: by default the system would buffer megabytes for a client that does not read."""
+OTHER_DESCRIPTORS = 256
+"""File descriptors that a process needs besides its connections: files, databases, outgoing calls."""
+
+log = logging.getLogger("lucius.api")
+
+AnyServer = TypeVar("AnyServer", bound=uvicorn.Server)
 
 
 class Server(uvicorn.Server):
-    """uvicorn, started and stopped by us: signals only say that it is time."""
+    """uvicorn, started and stopped by the role: a signal only ends `until_stopped`."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, admission: Admission) -> None:
         super().__init__(config)
+        self.server_state = self._admission = admission
         self._stopped = asyncio.Event()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % CHECK_TICKS == 0:
+            self._admission.check(asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -38,10 +62,27 @@ class Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def served(desk: Desk, listener: socket.socket) -> AsyncIterator[Server]:
-    config = uvicorn.Config(
-        create_front(desk),
-        http="httptools",
+async def served(context: AppContext, listener: socket.socket) -> AsyncIterator[Server]:
+    settings = context.settings
+    admission = Admission(settings, context.clock.lease_id, context.authenticator.known)
+    allowed = _allow_descriptors(settings.connections_max + settings.connections_reserved + OTHER_DESCRIPTORS)
+    admission.limit_connections(max(allowed - OTHER_DESCRIPTORS, allowed // 2))
+    context.waits.limit_connections(admission.connections_max)
+    config = plain_config(
+        create_front(context),
+        http=Connection,
+        timeout_keep_alive=math.ceil(settings.keep_alive_seconds),
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
+    await anyio.lowlevel.checkpoint()  # Makes anyio import its backend now, not with the first streamed answer.
+    async with running(Server(config, admission), listener) as server:
+        yield server
+
+
+def plain_config(app: Front | Starlette, **more: Any) -> uvicorn.Config:
+    """HTTP only: no websockets, no lifespan, none of uvicorn's logs and headers."""
+    return uvicorn.Config(
+        app,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -49,12 +90,13 @@ async def served(desk: Desk, listener: socket.socket) -> AsyncIterator[Server]:
         server_header=False,
         proxy_headers=False,
         date_header=False,
-        limit_concurrency=desk.settings.connections_max,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=STOP_SECONDS,
-        h11_max_incomplete_event_size=65_536,
+        **more,
     )
-    server = Server(config)
+
+
+@asynccontextmanager
+async def running(server: AnyServer, listener: socket.socket) -> AsyncIterator[AnyServer]:
+    """Runs a server for the duration of the context."""
     serving = asyncio.create_task(server.serve([listener]))
     try:
         while not server.started:
@@ -68,19 +110,45 @@ async def served(desk: Desk, listener: socket.socket) -> AsyncIterator[Server]:
 
 
 def listen(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((settings.host, settings.port))
+        return bind(settings.host, settings.port)
     except OSError as error:
-        listener.close()
         raise SettingsError(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; choose another --port"
         ) from error
-    listener.listen(BACKLOG)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises `OSError`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
     listener.setblocking(False)
     return listener
+
+
+def _allow_descriptors(needed: int) -> int:
+    """Raise the process's file limit to what its connections need, if the system allows; returns the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return needed
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        log.warning(
+            "this process may open %d files but needs %d, so it allows fewer connections than LUCIUS_CONNECTIONS_MAX:"
+            " raise its limit (ulimit -n)",
+            hard,
+            needed,
+        )
+        return hard
+    return needed
 
 
 def reachable(host: str) -> str:

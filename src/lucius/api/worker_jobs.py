@@ -1,153 +1,197 @@
-"""Jobs that runbook workers take over HTTP, and the results that they bring back."""
+"""Jobs that runbook workers pull over HTTP, and the results that they send back."""
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
-import msgspec
-from msgspec import Struct
+from msgspec import Meta, Raw, Struct
 from starlette.responses import Response
 
-from lucius.api.endpoint import Answer, Call, answer
-from lucius.api.requests import read_body, read_typed
-from lucius.domain.errors import CallerError
+from lucius.api.answers import WorkerOutcomes, WorkerRenewed, WorkerResultRefused, WorkerResultTaken
+from lucius.api.batch_items import read_each, split
+from lucius.api.endpoint import Call, JsonResponse, answer
+from lucius.api.holding import check_pull, long_poll
+from lucius.api.requests import SMALL_BODY_BYTES_MAX, decode_typed, read_typed
+from lucius.domain.errors import CallerError, LuciusError
+from lucius.domain.json_types import ref, stated
 from lucius.domain.strict_json import is_deeper
-from lucius.ports.bus import Delivery
-from lucius.runbooks.messages import JOBS_TOPIC, MessageInvalid, WorkerResult, job_ref, read_result
-from lucius.usecases.complete import body_error
+from lucius.ports.bus import Delivery, DeliveryRef
+from lucius.runbooks.core.messages import JOBS_TOPIC, MessageInvalid, WorkerResult, job_ref, read_result
+from lucius.runbooks.engine.facts import Outcome, holds_job
 
-SMALL_BODY_BYTES_MAX = 4_096
 RENEW_BODY_BYTES_MAX = 65_536
-WAIT_SLICE_SECONDS = 1.0
 WORKER_ID_CHARS_MAX = 128
 JOB_ID_CHARS_MAX = 100
 RESULTS_MAX = 500
+RESULT_BYTES_MAX = 524_288
 KNOWN_SHOWN_MAX = 20
+WorkerId = Annotated[str, stated(minLength=1, maxLength=WORKER_ID_CHARS_MAX)]
+JobId = Annotated[str, stated(minLength=1, maxLength=JOB_ID_CHARS_MAX)]
 
 
-class _Pull(Struct, frozen=True, forbid_unknown_fields=True):
-    workerId: str
-    max: int = 1
-    wait_seconds: float = 0.0
+class WorkerPull(Struct, frozen=True, forbid_unknown_fields=True):
+    workerId: WorkerId
+    max: Annotated[int, stated(minimum=1)] = 1
+    wait_seconds: Annotated[float, stated(minimum=0)] = 0.0
 
 
 async def pull(call: Call) -> Response:
-    settings = call.desk.settings
-    wanted = await read_typed(call.request, SMALL_BODY_BYTES_MAX, _Pull)
-    _check_worker(wanted.workerId)
-    if not 1 <= wanted.max <= settings.pull_max:
-        raise CallerError.of("ENVELOPE_INVALID", f"max lies between 1 and {settings.pull_max}", "/max")
-    if not 0 <= wanted.wait_seconds <= settings.wait_seconds_max:
-        detail = f"wait_seconds lies between 0 and {settings.wait_seconds_max:g}"
-        raise CallerError.of("ENVELOPE_INVALID", detail, "/wait_seconds")
-    deliveries = await _receive(call, wanted)
-    return Answer(b'{"jobs":[' + b",".join(delivery.body for delivery in deliveries) + b"]}")
+    settings = call.context.settings
+    body = await read_typed(call.request, SMALL_BODY_BYTES_MAX, WorkerPull)
+    _check_worker(body.workerId)
+    call.require_worker(body.workerId)
+    check_pull(settings, body.max, body.wait_seconds)
+
+    async def receive(seconds: float) -> list[Delivery]:
+        lock_seconds = settings.worker_lock_seconds
+        return await call.context.bus.receive([JOBS_TOPIC], body.workerId, body.max, lock_seconds, seconds)
+
+    # A worker can be unknown only if it has no jobs, so taking jobs costs no lookup.
+    deliveries = await long_poll(
+        call,
+        body.wait_seconds,
+        receive,
+        partial(call.require_worker, body.workerId),
+        before_waiting=partial(_ensure_known, call, body.workerId),
+    )
+    return JsonResponse(b'{"jobs":[' + b",".join(delivery.body for delivery in deliveries) + b"]}")
 
 
 def _check_worker(worker_id: str) -> None:
     if not 1 <= len(worker_id) <= WORKER_ID_CHARS_MAX or "\x00" in worker_id:
-        raise CallerError.of("ENVELOPE_INVALID", f"workerId has 1 to {WORKER_ID_CHARS_MAX} characters", "/workerId")
-
-
-async def _receive(call: Call, wanted: _Pull) -> list[Delivery]:
-    """Wait a second at a time, and look in between whether anybody is still there to take what comes."""
-    loop, desk = asyncio.get_running_loop(), call.desk
-    lock_seconds, deadline = desk.settings.worker_lock_seconds, loop.time() + wanted.wait_seconds
-    is_known = False
-    while True:
-        left = max(0.0, min(deadline - loop.time(), WAIT_SLICE_SECONDS)) if is_known else 0.0
-        taken = await desk.bus.receive([JOBS_TOPIC], wanted.workerId, wanted.max, lock_seconds, left)
-        if wanted.wait_seconds and await call.request.is_disconnected():
-            # Whoever asked has gone meanwhile: what was taken for them need not wait until its lock ends.
-            await desk.bus.abandon([delivery.ref for delivery in taken])
-            return []
-        if taken:
-            return taken
-        if not is_known:
-            # Only a worker for whom nothing is there can be unknown, so that taking jobs costs no look-up.
-            await _ensure_known(call, wanted.workerId)
-            is_known = True
-        if loop.time() >= deadline or desk.stopping.is_set():
-            return []
+        detail = f"workerId must have 1 to {WORKER_ID_CHARS_MAX} characters"
+        raise CallerError.of("ENVELOPE_INVALID", detail, "/workerId")
 
 
 async def _ensure_known(call: Call, worker_id: str) -> None:
-    publishing = call.desk.runbooks.publishing
+    publishing = call.context.runbooks.publishing
     if await publishing.knows_worker(worker_id):
         return
     known = await publishing.workers()
     named = ", ".join(known[:KNOWN_SHOWN_MAX]) + (" …" if len(known) > KNOWN_SHOWN_MAX else "")
-    detail = f"no runbook names the worker {worker_id}; known are: {named or 'none, publish a runbook first'}"
+    detail = f"no runbook names the worker {worker_id}; known workers: {named or 'none, publish a runbook first'}"
     raise CallerError.of("ENVELOPE_INVALID", detail, "/workerId")
 
 
-class _Renew(Struct, frozen=True, forbid_unknown_fields=True):
-    jobIds: list[str]
-    workerId: str | None = None
-    """Spares a look-up."""
+class WorkerRenew(Struct, frozen=True, forbid_unknown_fields=True):
+    jobIds: Annotated[list[JobId], stated(minItems=1)]
+    tokens: (
+        Annotated[
+            list[str | None],
+            Meta(description="The `token` in each job's correlationData", extra_json_schema={"minItems": 1}),
+        ]
+        | None
+    ) = None
+    workerId: WorkerId | None = None
 
 
 async def renew(call: Call) -> Response:
-    settings = call.desk.settings
-    wanted = await read_typed(call.request, RENEW_BODY_BYTES_MAX, _Renew)
-    if wanted.workerId is not None:
-        _check_worker(wanted.workerId)
-    if not 1 <= len(wanted.jobIds) <= settings.pull_max:
-        raise CallerError.of("ENVELOPE_INVALID", f"jobIds names 1 to {settings.pull_max} jobs", "/jobIds")
-    for index, job_id in enumerate(wanted.jobIds):
+    settings = call.context.settings
+    body = await read_typed(call.request, RENEW_BODY_BYTES_MAX, WorkerRenew)
+    if body.workerId is not None:
+        _check_worker(body.workerId)
+        call.require_worker(body.workerId)
+    if not 1 <= len(body.jobIds) <= settings.pull_max:
+        raise CallerError.of("ENVELOPE_INVALID", f"jobIds must name 1 to {settings.pull_max} jobs", "/jobIds")
+    for index, job_id in enumerate(body.jobIds):
         if not 1 <= len(job_id) <= JOB_ID_CHARS_MAX or "\x00" in job_id:
-            detail = f"a jobId has 1 to {JOB_ID_CHARS_MAX} characters"
+            detail = f"a jobId must have 1 to {JOB_ID_CHARS_MAX} characters"
             raise CallerError.of("ENVELOPE_INVALID", detail, f"/jobIds/{index}")
-    workers = await _workers(call, wanted)
-    refs = [job_ref(workers.get(job_id, ""), job_id) for job_id in wanted.jobIds]
-    return answer({"renewed": await call.desk.bus.renew(refs, settings.worker_lock_seconds)})
+    if body.tokens is not None and len(body.tokens) != len(body.jobIds):
+        detail = f"tokens must have one entry for each of jobIds: {len(body.jobIds)}, not {len(body.tokens)}"
+        raise CallerError.of("ENVELOPE_INVALID", detail, "/tokens")
+    refs = await _renewable(call, body)
+    held = [ref for ref in refs if ref is not None]
+    renewed = iter(await call.context.bus.renew(held, settings.worker_lock_seconds) if held else ())
+    return answer(WorkerRenewed(renewed=[ref is not None and next(renewed) for ref in refs]))
 
 
-async def _workers(call: Call, wanted: _Renew) -> dict[str, str]:
-    if wanted.workerId is not None:
-        return dict.fromkeys(wanted.jobIds, wanted.workerId)
-    return await call.desk.runbooks.orchestrator.workers_of(wanted.jobIds)
+async def _renewable(call: Call, body: WorkerRenew) -> list[DeliveryRef | None]:
+    """The jobs whose locks this caller may extend, by their tokens or because its key is limited to their worker; None
+    for each other job."""
+    runbooks, is_limited = call.context.runbooks, call.caller.worker_ids is not None
+    found = await runbooks.orchestrator.executions_of(body.jobIds)
+    refs: list[DeliveryRef | None] = []
+    for job_id, token in zip(body.jobIds, body.tokens or [None] * len(body.jobIds), strict=True):
+        execution = found.get(job_id)
+        if execution is None or body.workerId not in (None, execution.worker_id):
+            refs.append(None)
+            continue
+        call.require_worker(execution.worker_id)
+        may_renew = is_limited or holds_job(runbooks.turns.tokens, execution, job_id, token)
+        if not may_renew and body.tokens is None:
+            detail = (
+                "send in tokens, for each of jobIds, the token in the job's correlationData, or use a key that is"
+                f" limited to the worker {execution.worker_id}"
+            )
+            raise CallerError.of("FORBIDDEN", detail, "/tokens")
+        refs.append(job_ref(execution.worker_id, job_id) if may_renew else None)
+    return refs
 
 
-class _Results(Struct, frozen=True, forbid_unknown_fields=True):
-    results: list[Any]
+class WorkerResults(Struct, frozen=True, forbid_unknown_fields=True):
+    results: Annotated[Raw, stated(type="array", items=ref("WorkerResult"), minItems=1, maxItems=RESULTS_MAX)]
 
 
-_decode_results = msgspec.json.Decoder(_Results).decode
+_Read = WorkerResult | WorkerResultRefused
+"""A result, or the reason for its rejection."""
 
 
 async def results(call: Call) -> Response:
-    """Many results, one turn; one that cannot be read takes nobody with it."""
-    desk = call.desk
-    body = await read_body(call.request, desk.settings.callbacks_body_bytes_max)
-    try:
-        found = _decode_results(body).results
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise body_error(error) from error
-    if not 1 <= len(found) <= RESULTS_MAX:
-        raise CallerError.of("ENVELOPE_INVALID", f"1 to {RESULTS_MAX} results, not {len(found)}", "/results")
-    depth_max = desk.settings.body_depth_max
-    read = [_read(one, depth_max) for one in found]
-    taken = [one for one in read if isinstance(one, WorkerResult)]
-    outcomes = iter(await desk.runbooks.orchestrator.take_results(taken) if taken else ())
-    answers = [
-        {"jobId": one.jobId, "outcome": next(outcomes)} if isinstance(one, WorkerResult) else one for one in read
-    ]
-    return answer({"outcomes": answers})
+    """Many results in one turn; an unreadable result does not affect the others."""
+    context = call.context
+    body = await read_typed(call.request, context.settings.callbacks_body_bytes_max, WorkerResults)
+    items = split(body.results, "results", RESULTS_MAX)
+    depth_max = context.settings.body_depth_max
+    found = await read_each(items, lambda item: _read(decode_typed(item, Any), depth_max), RESULT_BYTES_MAX)
+    read: list[_Read] = [_refused(None, result) if isinstance(result, LuciusError) else result for result in found]
+    if call.caller.worker_ids is not None:
+        read = await _only_own(call, read)
+    taken = [result for result in read if isinstance(result, WorkerResult)]
+    orchestrator = context.runbooks.orchestrator
+    outcomes = iter(await orchestrator.take_results(taken, needs_token=True) if taken else ())
+    answers = [_shown(result.jobId, next(outcomes)) if isinstance(result, WorkerResult) else result for result in read]
+    return answer(WorkerOutcomes(outcomes=answers))
 
 
-def _read(content: Any, depth_max: int) -> WorkerResult | dict[str, Any]:
+async def _only_own(call: Call, read: list[_Read]) -> list[_Read]:
+    """Replaces each result of a worker that the caller is not limited to by a rejection."""
+    job_ids = [result.jobId for result in read if isinstance(result, WorkerResult)]
+    jobs = await call.context.runbooks.orchestrator.executions_of(job_ids)
+    checked: list[_Read] = []
+    for result in read:
+        checked.append(result)
+        if isinstance(result, WorkerResult) and result.jobId in jobs:
+            try:
+                call.require_worker(jobs[result.jobId].worker_id)
+            except CallerError as error:
+                checked[-1] = _refused(result.jobId, error)
+    return checked
+
+
+def _shown(job_id: str, outcome: Outcome) -> WorkerResultTaken | WorkerResultRefused:
+    if outcome is not Outcome.FORGED:
+        return {"jobId": job_id, "outcome": outcome}
+    detail = "the job's token is missing or belongs to another job: send the job's correlationData back unchanged"
+    return {"jobId": job_id, "code": "UNAUTHENTICATED", "detail": detail}
+
+
+def _read(content: Any, depth_max: int) -> _Read:
     try:
         if is_deeper(content, depth_max):
             raise MessageInvalid(f"the result is nested deeper than {depth_max} levels")
         return read_result(content)
     except MessageInvalid as error:
-        return {"jobId": _job_id(content), "code": "ENVELOPE_INVALID", "detail": str(error)}
+        return _refused(_job_id(content), CallerError.of("ENVELOPE_INVALID", str(error)))
+
+
+def _refused(job_id: str | None, error: LuciusError) -> WorkerResultRefused:
+    return {"jobId": job_id, "code": error.code, "detail": error.detail}
 
 
 def _job_id(content: Any) -> str | None:
-    """As far as it can be told from a result that cannot be read."""
+    """The job id of an invalid result, if it has one."""
     fields = content if isinstance(content, dict) else {}
     named = next((value for name, value in fields.items() if name.lower() == "jobid"), None)
     return named[:JOB_ID_CHARS_MAX] if isinstance(named, str) else None

@@ -1,4 +1,4 @@
-"""Who calls: API keys and bearer tokens, both turned into a principal."""
+"""Authentication: API keys and bearer tokens, both turned into a principal."""
 
 from lucius.auth.authenticator import Authenticator
 from lucius.auth.principal import ROLES, Principal

@@ -12,12 +12,12 @@ from lucius.auth.principal import Principal
 from lucius.settings import Settings, SettingsError
 
 KNOWN_MAX = 4_096
-"""Headers kept with their principals. Only good ones are, so that strangers cannot fill the place."""
+"""Headers cached with their principals. Only valid ones are cached, so that strangers cannot fill the cache."""
 _HEADER_CHARS_MAX = TOKEN_CHARS_MAX + 64
 
 
 class Authenticator:
-    """Raises `SettingsError` if the settings on who may call cannot be used."""
+    """Raises `SettingsError` if the authentication settings are invalid."""
 
     def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._keys = ApiKeys(settings.api_key, settings.api_keys_file, monotonic)
@@ -27,17 +27,27 @@ class Authenticator:
 
     @property
     def is_configured(self) -> bool:
-        """Whether anybody can be let in at all."""
+        """Whether any caller can be authenticated."""
         return self._tokens is not None or not self._keys.is_empty
 
     @property
     def problem(self) -> str | None:
-        """Why the key file, as it stands, is not in force; None if it is."""
+        """Why the current key file is not in effect; None if it is."""
+        self._keys.refresh()
         return self._keys.problem
 
+    @property
+    def accepts_tokens(self) -> bool:
+        return self._tokens is not None
+
+    @property
+    def token_problem(self) -> str | None:
+        """Why the token issuer's keys may be outdated; None if no problem is known."""
+        return None if self._tokens is None else self._tokens.problem
+
     def known(self, authorization: str | None) -> Principal | None:
-        """The principal of a header with an API key, without waiting for anything. None says only that `authenticate`
-        has to be asked."""
+        """The principal of a header with an API key, without I/O. None means only that `authenticate` must be
+        called."""
         if authorization is None or len(authorization) > _HEADER_CHARS_MAX:
             return None
         self._keys.refresh()
@@ -56,13 +66,15 @@ class Authenticator:
         return principal
 
     async def authenticate(self, authorization: str | None) -> Principal:
-        """Who calls. Raises `CallerError` (UNAUTHENTICATED), or `InfrastructureError` (UNAVAILABLE) while the token
-        issuer's keys cannot be had. Neither repeats the credential."""
+        """The caller's principal. Raises `CallerError` (UNAUTHENTICATED), or `InfrastructureError` (UNAVAILABLE) while
+        the token issuer's keys cannot be fetched. Neither error contains the credential."""
         principal = self.known(authorization)
         if principal is not None:
             return principal
         if not self.is_configured:
-            raise unauthenticated("nobody may call yet: set LUCIUS_API_KEY, LUCIUS_API_KEYS_FILE or LUCIUS_JWT_ISSUER")
+            raise unauthenticated(
+                "no credentials are configured: set LUCIUS_API_KEY, LUCIUS_API_KEYS_FILE or LUCIUS_JWT_ISSUER"
+            )
         if not authorization:
             raise unauthenticated("send an API key or a token as Authorization: Bearer …")
         if len(authorization) > _HEADER_CHARS_MAX:
@@ -73,9 +85,9 @@ class Authenticator:
                 "the Authorization header must be the word Bearer, a space, and an API key or a token"
             )
         if credential.count(".") != 2:
-            raise unauthenticated("the API key is not known; ask an operator of LUCIUS for one")
+            raise unauthenticated("unknown API key; ask an operator of LUCIUS for one")
         if self._tokens is None:
-            raise unauthenticated("the API key is not known, and tokens are not accepted here; send an API key")
+            raise unauthenticated("unknown API key, and tokens are not accepted here; send an API key")
         return await self._tokens.verify(credential)
 
 
@@ -103,5 +115,7 @@ def _token_verifier(settings: Settings, monotonic: Callable[[], float]) -> Token
         audience=settings.jwt_audience,
         tenants_claim=settings.jwt_tenants_claim,
         roles_claim=settings.jwt_roles_claim,
+        services_claim=settings.jwt_services_claim,
+        worker_ids_claim=settings.jwt_worker_ids_claim,
     )
     return TokenVerifier(rules, Jwks(settings.jwks_url, monotonic))

@@ -1,7 +1,7 @@
-"""The issuer's public keys: fetched when they are needed, kept for ten minutes, asked for again when they rotate.
+"""The issuer's public keys: fetched on demand, cached for ten minutes, fetched again when they rotate.
 
-A token naming an unknown key makes LUCIUS ask again, but at most every ten seconds, so that made-up tokens cannot turn
-it against the issuer. If the issuer is out of reach, keys that are known go on being used for another hour.
+A token that names an unknown key causes another fetch, but at most every ten seconds, so that forged tokens cannot
+flood the issuer with requests. If the issuer is unreachable, known keys are used for another hour.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger("lucius.auth")
 
 
 class PublicKey(Struct, frozen=True):
-    """One key, ready to verify with each algorithm that it may be used for; no other is ever tried with it."""
+    """One key, with each algorithm that it may be used for; no other algorithm is tried with it."""
 
     kid: str | None
     by_algorithm: dict[str, PyJWK]
@@ -55,30 +55,35 @@ class Jwks:
         self._tried_at: float | None = None
         self._failure: str | None = None
 
+    @property
+    def problem(self) -> str | None:
+        """A message if the last fetch failed; the log says why."""
+        return None if self._failure is None else "the token issuer's keys could not be fetched; the log says why"
+
     async def key(self, kid: str | None) -> PublicKey | None:
-        """The key with this id (without an id: the only key there is), or None if the issuer has no such key. Raises
-        `InfrastructureError` if that cannot be found out."""
-        found = self._kept(kid)
+        """The key with this id (without an id: the only key), or None if the issuer has no such key. Raises
+        `InfrastructureError` if the keys cannot be fetched."""
+        found = self._cached(kid)
         if found is not None and (self._age() < FRESH_SECONDS or self._lock.locked()):
             return found
         async with self._lock:
-            # Somebody else may have asked while this call waited for its turn.
-            found = self._kept(kid)
+            # Another call may have fetched while this one waited for the lock.
+            found = self._cached(kid)
             if found is not None and self._age() < FRESH_SECONDS:
                 return found
             if self._may_try():
                 await self._fetch()
-                found = self._kept(kid)
+                found = self._cached(kid)
         if found is None and self._failure is not None:
             raise InfrastructureError.unavailable(
-                "the keys of the token issuer cannot be had at the moment; try again, or check LUCIUS_JWKS_URL"
+                "the token issuer's keys cannot be fetched at the moment; try again, or check LUCIUS_JWKS_URL"
             )
         return found
 
     def _age(self) -> float:
         return float("inf") if self._fetched_at is None else self._monotonic() - self._fetched_at
 
-    def _kept(self, kid: str | None) -> PublicKey | None:
+    def _cached(self, kid: str | None) -> PublicKey | None:
         if self._age() > FRESH_SECONDS + STALE_SECONDS_MAX:
             return None
         if kid is None:
@@ -126,7 +131,7 @@ class Jwks:
 
 
 def read_jwks(content: bytes) -> tuple[PublicKey, ...]:
-    """The keys of a set that can verify a token; those for other purposes are passed over. Raises `ValueError`."""
+    """The keys of a set that can verify a token; other keys are ignored. Raises `ValueError`."""
     try:
         document = msgspec.json.decode(content)
     except msgspec.DecodeError:
@@ -136,7 +141,7 @@ def read_jwks(content: bytes) -> tuple[PublicKey, ...]:
     keys = tuple(key for key in usable if key is not None)
     if not keys:
         raise ValueError(
-            f"this is not a JSON Web Key Set with a key that can be used; those for {', '.join(ALGORITHMS)} can"
+            f"this is not a JSON Web Key Set with a usable key; keys for {', '.join(ALGORITHMS)} are usable"
         )
     return keys
 

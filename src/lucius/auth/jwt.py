@@ -1,4 +1,4 @@
-"""Bearer tokens of an OpenID Connect issuer, Entra ID among them, verified against the issuer's published keys."""
+"""Bearer tokens of an OpenID Connect issuer such as Entra ID, verified against the issuer's published keys."""
 
 from __future__ import annotations
 
@@ -27,16 +27,19 @@ _TOKEN_FAULTS = (
     TypeError,
     ValueError,
 )
-"""Whatever a parser trips over in a stranger's token, the token is at fault."""
+"""Any of these errors while parsing a token means that the token is invalid."""
 
 
 class TokenRules(Struct, frozen=True, kw_only=True):
-    """What a token must say, and which of its claims are read."""
+    """What a token must contain, and which of its claims are read."""
 
     issuer: str
     audience: str
     tenants_claim: str
     roles_claim: str
+    services_claim: str
+    worker_ids_claim: str
+    """Either may be empty; if both are, tokens are not limited to services and workers."""
 
 
 def unauthenticated(detail: str) -> CallerError:
@@ -48,11 +51,15 @@ class TokenVerifier:
         self._rules = rules
         self._jwks = jwks
 
+    @property
+    def problem(self) -> str | None:
+        return self._jwks.problem
+
     async def verify(self, token: str) -> Principal:
-        """Who the token speaks for. Raises `CallerError`, or `InfrastructureError` if that cannot be found out."""
+        """The token's principal. Raises `CallerError`, or `InfrastructureError` if the keys cannot be fetched."""
         if len(token) > TOKEN_CHARS_MAX:
             raise unauthenticated(
-                f"the token has more than {TOKEN_CHARS_MAX} characters; ask for one with fewer claims"
+                f"the token has more than {TOKEN_CHARS_MAX} characters; request one with fewer claims"
             )
         algorithm, kid = _header(token)
         key = await self._jwks.key(kid)
@@ -60,7 +67,7 @@ class TokenVerifier:
             raise unauthenticated("the token is signed with a key that its issuer does not publish; get a new token")
         verifying = key.by_algorithm.get(algorithm)
         if verifying is None:
-            raise unauthenticated("the token's alg is not one that its key may be used with; get a new token")
+            raise unauthenticated("the token's key may not be used with the token's alg; get a new token")
         return _principal(self._claims(token, algorithm, verifying), self._rules)
 
     def _claims(self, token: str, algorithm: str, key: jwt.PyJWK) -> dict[str, Any]:
@@ -80,7 +87,7 @@ class TokenVerifier:
         except jwt.ImmatureSignatureError:
             raise unauthenticated("the token is not valid yet; check the clocks of its issuer and of LUCIUS") from None
         except jwt.InvalidAudienceError:
-            raise unauthenticated("the token is for another audience; ask for one for this API") from None
+            raise unauthenticated("the token is for another audience; request one for this API") from None
         except jwt.InvalidIssuerError:
             raise unauthenticated("the token is from an issuer that is not trusted here") from None
         except jwt.MissingRequiredClaimError as error:
@@ -96,23 +103,32 @@ def _header(token: str) -> tuple[str, str | None]:
         raise unauthenticated("the token is not a signed JSON Web Token") from None
     algorithm, kid = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-        raise unauthenticated(f"the token's alg is not accepted; {', '.join(ALGORITHMS)} are")
+        raise unauthenticated(f"the token's alg is not accepted; use {', '.join(ALGORITHMS)}")
     if kid is not None and not isinstance(kid, str):
         raise unauthenticated("the token's kid is not a string")
     return algorithm, kid
 
 
 def _principal(claims: dict[str, Any], rules: TokenRules) -> Principal:
-    # A tenant id may hold spaces, so a string is one tenant; a role cannot, so a string may hold several.
+    # A tenant id may contain spaces, so a string is one tenant; a role cannot, so a string may list several.
     tenants = _strings(claims.get(rules.tenants_claim))
     roles = [role for text in _strings(claims.get(rules.roles_claim)) for role in text.split()]
     name = next((claims[claim] for claim in _NAMES if isinstance(claims.get(claim), str) and claims[claim]), "token")
     printable = "".join(character for character in name if character.isprintable())
     return Principal(
-        printable[:NAME_CHARS_MAX] or "token",
+        f"jwt:{printable[:NAME_CHARS_MAX] or 'token'}",
         None if "*" in tenants else frozenset(map(normal_form, tenants)),
         ROLES.intersection(roles),
+        _limit(claims, rules.services_claim, rules),
+        _limit(claims, rules.worker_ids_claim, rules),
     )
+
+
+def _limit(claims: dict[str, Any], claim: str, rules: TokenRules) -> frozenset[str] | None:
+    if not rules.services_claim and not rules.worker_ids_claim:
+        return None
+    named = {name for text in _strings(claims.get(claim)) for name in text.split()} if claim else set()
+    return None if "*" in named else frozenset(named)
 
 
 def _strings(claim: Any) -> list[str]:
@@ -121,5 +137,5 @@ def _strings(claim: Any) -> list[str]:
     if not isinstance(claim, list):
         return []
     if len(claim) > CLAIM_ITEMS_MAX:
-        raise unauthenticated(f"a claim of the token lists more than {CLAIM_ITEMS_MAX} things")
+        raise unauthenticated(f"a claim of the token lists more than {CLAIM_ITEMS_MAX} items")
     return [item for item in claim if isinstance(item, str)]

@@ -1,7 +1,8 @@
 """API keys: one from the settings, any number from a YAML file that may change while LUCIUS runs.
 
-Only digests are kept, and a key is looked up by its digest: how long that takes says nothing about the key. A file that
-is broken when LUCIUS starts is refused; one that breaks later is named in the log, and the last good one stays.
+Only digests are kept, and a key is looked up by its digest, so that the lookup time reveals nothing about the key. A
+file that is invalid at startup is an error; a file that becomes invalid later is logged, and the last valid one stays
+in effect.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from lucius.auth.key_file import KeysFault, read_keys
-from lucius.auth.principal import EVERYTHING, Principal
+from lucius.auth.principal import FULL_ACCESS, Principal
 from lucius.settings import SettingsError
 
 CHECK_SECONDS = 2.0
@@ -26,23 +27,23 @@ log = logging.getLogger("lucius.auth")
 
 
 class ApiKeys:
-    """Raises `SettingsError` if the settings or the file cannot be used when they are first read."""
+    """Raises `SettingsError` if the settings or the file are invalid when they are first read."""
 
     def __init__(self, key: str, file: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         if key and (len(key) > KEY_CHARS_MAX or not _SENDABLE.fullmatch(key)):
             raise SettingsError(
                 f"LUCIUS_API_KEY must have at most {KEY_CHARS_MAX} printable ASCII characters and no space"
             )
-        self._own = {sha256(key.encode()).digest(): EVERYTHING} if key else {}
+        self._configured = {sha256(key.encode()).digest(): FULL_ACCESS} if key else {}
         self._path = Path(file) if file else None
         self._monotonic = monotonic
         self._checked_at = monotonic()
         self._stamp: tuple[int, ...] | None = None
         self.generation = 0
-        """Grows with every reload, so that what was kept from before can be thrown away."""
+        """Incremented with every reload, so that caches can be invalidated."""
         self.problem: str | None = None
-        """Why what stands in the file is not what is in force; None if it is."""
-        self._principals: dict[bytes, Principal] = dict(self._own)
+        """Why the current file is not in effect; None if it is."""
+        self._principals: dict[bytes, Principal] = dict(self._configured)
         if self._path is not None:
             self._stamp = _stamp(self._path)
             try:
@@ -52,17 +53,17 @@ class ApiKeys:
 
     @property
     def is_empty(self) -> bool:
-        return self._path is None and not self._own
+        return self._path is None and not self._configured
 
     def find(self, key: str) -> Principal | None:
-        """Who holds this key, by the newest file that could be read."""
+        """The principal of this key, by the newest valid file."""
         self.refresh()
         if len(key) > KEY_CHARS_MAX:
             return None
         return self._principals.get(sha256(key.encode("utf-8", "surrogatepass")).digest())
 
     def refresh(self) -> None:
-        """Read the file again if it has changed; looks at it at most every two seconds."""
+        """Read the file again if it has changed; checks at most every two seconds."""
         if self._path is None:
             return
         now = self._monotonic()
@@ -77,9 +78,9 @@ class ApiKeys:
             principals = read_keys(self._path)
         except KeysFault as fault:
             self.problem = str(fault)
-            log.error("API keys not reloaded, those before stay in force: %s", fault)
+            log.error("API keys not reloaded, the previous ones stay in force: %s", fault)
             return
-        self._principals = self._own | principals
+        self._principals = self._configured | principals
         self.problem = None
         self.generation += 1
         log.info("API keys reloaded: %d in the file", len(principals))

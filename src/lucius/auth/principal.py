@@ -1,4 +1,4 @@
-"""A principal: who calls, for which tenants, and in which roles."""
+"""A principal: a caller with its tenants and roles."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ ROLES = frozenset({"submit", "read", "work", "operate", "admin"})
 
 class Principal(Struct, frozen=True):
     name: str
-    """For the audit trail; never a credential."""
+    """For the audit trail; never a credential. Prefixed with its kind, `key:` or `jwt:`, so that a token's subject
+    cannot impersonate a key."""
     tenants: frozenset[str] | None
-    """In normal form; None is all of them."""
+    """In normal form; None means all."""
     roles: frozenset[str]
+    services: frozenset[str] | None = None
+    """Services whose directives the principal may take; None means all."""
+    worker_ids: frozenset[str] | None = None
+    """Workers whose runbook jobs the principal may take; None means all."""
 
     def may(self, role: str) -> bool:
-        """Whether the role is held; `admin` holds them all."""
+        """Whether the principal has the role; `admin` includes all."""
         return role in self.roles or "admin" in self.roles
 
     def sees(self, tenant_norm: str) -> bool:
@@ -23,5 +28,5 @@ class Principal(Struct, frozen=True):
         return self.tenants is None or tenant_norm in self.tenants
 
 
-EVERYTHING = Principal("api-key", None, ROLES)
-"""Who holds the one key of `LUCIUS_API_KEY`."""
+FULL_ACCESS = Principal("key:api-key", None, ROLES)
+"""The principal of the key in `LUCIUS_API_KEY`."""

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 from lucius.buses.queues import Queues, delivery
 from lucius.domain.time import Instant, after
-from lucius.ports.bus import DeadLetter, Delivery, DeliveryRef, Depth, Message, Refused, Subscription
+from lucius.ports.bus import (
+    DEAD_LETTER_SECONDS,
+    DeadLetter,
+    Delivery,
+    DeliveryRef,
+    Depth,
+    Message,
+    Refused,
+    Subscription,
+)
 from lucius.ports.clock import Clock
 
 DUPLICATE_WINDOW_SECONDS = 600.0
 
 
 class MemoryBus:
-    def __init__(self, clock: Clock, message_bytes_max: int = 262_144) -> None:
+    def __init__(
+        self, clock: Clock, message_bytes_max: int = 262_144, dead_seconds: float = DEAD_LETTER_SECONDS
+    ) -> None:
         self.message_bytes_max = message_bytes_max
         self._clock = clock
+        self._dead_seconds = dead_seconds
         self._queues = Queues(clock, message_bytes_max)
         self._seen: dict[tuple[str, str], Instant] = {}
 
@@ -61,12 +73,13 @@ class MemoryBus:
             if queue is not None:
                 queue.remove(ref.message_id)
 
+    async def withdraw(self, refs: Sequence[DeliveryRef]) -> set[DeliveryRef]:
+        waiting = await self.still_queued(refs)
+        await self.settle(list(waiting))
+        return waiting
+
     async def abandon(self, refs: Sequence[DeliveryRef], delay_seconds: float = 0.0) -> None:
-        now = self._clock.now()
-        for ref in refs:
-            found = self._queues.held(ref)
-            if found is not None:
-                found[0].release(found[1], now, after(now, delay_seconds))
+        self._queues.release(refs, after(self._clock.now(), delay_seconds))
 
     async def renew(self, refs: Sequence[DeliveryRef], lock_seconds: float) -> list[bool]:
         return [self._queues.renew(ref, lock_seconds) for ref in refs]
@@ -84,13 +97,28 @@ class MemoryBus:
         now = self._clock.now()
         return [queue.depth(now) for queue in self._queues]
 
-    async def dead_letters(self, limit: int) -> list[DeadLetter]:
-        return self._queues.dead_letters(limit)
+    async def dead_letters(self, limit: int, topics: Sequence[str] = ()) -> list[DeadLetter]:
+        return self._queues.dead_letters(limit, topics)
+
+    async def send_again(self, letters: Mapping[DeliveryRef, bytes | None]) -> set[DeliveryRef]:
+        now = self._clock.now()
+        sent = set()
+        for ref, body in letters.items():
+            queue = self._queues.find(ref.topic, ref.subscription)
+            if queue is not None and queue.requeue(ref.message_id, body, now):
+                self._queues.wake(queue)
+                sent.add(ref)
+        return sent
+
+    async def health(self) -> str:
+        return "memory"
 
     async def upkeep(self) -> None:
         now = self._clock.now()
         self._seen = {key: until for key, until in self._seen.items() if until > now}
         self._set_aside()
+        for queue in self._queues:
+            queue.forget_dead(after(now, -self._dead_seconds))
 
     def _set_aside(self) -> None:
         now = self._clock.now()

@@ -6,13 +6,14 @@ or delayed, by the moment at which they become deliverable. Entries that have mo
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lucius.domain.time import Instant, after
+from lucius.buses.waiting import Waiting
+from lucius.clocks import SetBack
+from lucius.domain.time import CLOCK_TOLERANCE_SECONDS, Instant, after
 from lucius.ports.bus import DeadLetter, Delivery, DeliveryRef, Depth, Message, Refused, Subscription
 from lucius.ports.clock import Clock
 
@@ -20,11 +21,11 @@ ROUTES_MAX = 10_000
 """Remembered answers to the question which subscriptions want a message with these properties."""
 LATER_KEPT = 1_024
 """Entries of locked and delayed messages up to which nobody looks whether they still mean something."""
-WAIT_SLICE_SECONDS = 0.1
-"""How often a receiver that waits looks for locks and delays that have run out."""
+LOOK_SECONDS = 0.1
+"""How often one of the receivers that wait looks for locks and delays that have run out."""
 
 
-class Held:
+class QueuedMessage:
     """One message in one subscription."""
 
     __slots__ = (
@@ -58,10 +59,10 @@ class Held:
         self.is_ready = False
 
 
-class Buried:
+class DeadMessage:
     __slots__ = ("dead_at", "held", "reason")
 
-    def __init__(self, held: Held, dead_at: Instant, reason: str) -> None:
+    def __init__(self, held: QueuedMessage, dead_at: Instant, reason: str) -> None:
         self.held = held
         self.dead_at = dead_at
         self.reason = reason
@@ -70,27 +71,28 @@ class Buried:
 class Queue:
     def __init__(self, subscription: Subscription) -> None:
         self.subscription = subscription
-        self.held: dict[str, Held] = {}
-        self.dead: OrderedDict[str, Buried] = OrderedDict()
-        self.waiters: set[asyncio.Event] = set()
-        self._ready: deque[Held] = deque()
-        self._later: list[tuple[Instant, int, Held]] = []
+        self.key = (subscription.topic, subscription.name)
+        self.held: dict[str, QueuedMessage] = {}
+        self.dead: OrderedDict[str, DeadMessage] = OrderedDict()
+        self._ready: deque[QueuedMessage] = deque()
+        self._later: list[tuple[Instant, int, QueuedMessage]] = []
         self._order = 0
+        self._set_back = SetBack()
 
-    def add(self, held: Held, now: Instant) -> None:
+    def add(self, held: QueuedMessage, now: Instant) -> None:
         self.held[held.message_id] = held
         if held.visible_at <= now:
             held.is_ready = True
             self._ready.append(held)
         else:
             self._postpone(held)
-        for waiter in self.waiters:
-            waiter.set()
 
-    def take(self, now: Instant, limit: int, until: Instant) -> list[Held]:
+    def take(self, now: Instant, limit: int, until: Instant) -> list[QueuedMessage]:
         """Lock up to `limit` messages that are due."""
+        if self._set_back.noticed(now):
+            self._shorten_waits(now, until)
         self.wake(now)
-        taken: list[Held] = []
+        taken: list[QueuedMessage] = []
         while self._ready and len(taken) < limit:
             held = self._ready.popleft()
             if self.held.get(held.message_id) is not held or not held.is_ready:
@@ -102,6 +104,17 @@ class Queue:
             taken.append(held)
         return taken
 
+    def _shorten_waits(self, now: Instant, until: Instant) -> None:
+        """The clock was set back: no message waits longer than a lock until `until`, and none that nobody had yet."""
+        tolerated = after(now, CLOCK_TOLERANCE_SECONDS)
+        for held in self.held.values():
+            if held.is_ready:
+                continue
+            if held.delivery_count > 0 and held.visible_at > after(until, CLOCK_TOLERANCE_SECONDS):
+                self.extend(held, until)
+            elif held.delivery_count == 0 and held.visible_at == held.enqueued_at > tolerated:
+                self.extend(held, now)
+
     def wake(self, now: Instant) -> None:
         """Make deliverable what was locked or delayed until now."""
         while self._later and self._later[0][0] <= now:
@@ -111,16 +124,16 @@ class Queue:
                 held.is_ready = True
                 self._ready.append(held)
 
-    def _is_current(self, entry: tuple[Instant, int, Held]) -> bool:
+    def _is_current(self, entry: tuple[Instant, int, QueuedMessage]) -> bool:
         visible_at, _, held = entry
         return self.held.get(held.message_id) is held and held.visible_at == visible_at
 
-    def spent(self, now: Instant) -> list[tuple[Held, str]]:
+    def spent(self, now: Instant) -> list[tuple[QueuedMessage, str]]:
         """Messages that are due and yet not to be delivered: expired, or delivered too often."""
         self.wake(now)
         found = []
         for held in self._ready:
-            if not held.is_ready:
+            if not held.is_ready or self.held.get(held.message_id) is not held:
                 continue
             if held.expires_at <= now:
                 found.append((held, "EXPIRED"))
@@ -128,7 +141,7 @@ class Queue:
                 found.append((held, "DELIVERED_TOO_OFTEN"))
         return found
 
-    def release(self, held: Held, now: Instant, visible_at: Instant) -> None:
+    def release(self, held: QueuedMessage, now: Instant, visible_at: Instant) -> None:
         """Give up a lock: deliverable again at that moment, and first in line if that is now."""
         held.visible_at = visible_at
         if visible_at > now:
@@ -137,25 +150,41 @@ class Queue:
         elif not held.is_ready:
             held.is_ready = True
             self._ready.appendleft(held)
-        for waiter in self.waiters:
-            waiter.set()
 
-    def extend(self, held: Held, until: Instant) -> None:
+    def extend(self, held: QueuedMessage, until: Instant) -> None:
         held.visible_at = until
         self._postpone(held)
 
-    def remove(self, message_id: str) -> Held | None:
-        held = self.held.pop(message_id, None)
+    def remove(self, message_id: str) -> int:
+        """Take a message out and let go of its body; how many bytes that were."""
+        freed = _let_go(self.held.pop(message_id, None))
         # What was settled would otherwise stay in memory until its lock would have ended.
         if len(self._later) > LATER_KEPT and len(self._later) > 2 * len(self.held):
             self._later = [entry for entry in self._later if self._is_current(entry)]
             heapq.heapify(self._later)
-        return held
+        return freed
 
     def bury(self, message_id: str, now: Instant, reason: str) -> None:
         held = self.held.pop(message_id, None)
         if held is not None:
-            self.dead[message_id] = Buried(held, now, reason)
+            self.dead[message_id] = DeadMessage(held, now, reason)
+            if not self.subscription.keeps_dead_bodies:
+                _let_go(held)
+
+    def requeue(self, message_id: str, body: bytes | None, now: Instant) -> bool:
+        """Queue a dead letter as if it were new, with this body or the one that was kept; whether there is one."""
+        buried = self.dead.get(message_id)
+        body = body if body is not None or buried is None else buried.held.body
+        if buried is None or body is None:
+            return False
+        del self.dead[message_id]
+        expires_at = after(now, self.subscription.ttl_seconds)
+        self.add(QueuedMessage(message_id, body, buried.held.properties, now, now, expires_at), now)
+        return True
+
+    def forget_dead(self, before: Instant) -> None:
+        for message_id in [name for name, buried in self.dead.items() if buried.dead_at < before]:
+            del self.dead[message_id]
 
     def depth(self, now: Instant) -> Depth:
         ready = sum(held.visible_at <= now for held in self.held.values())
@@ -168,9 +197,17 @@ class Queue:
             oldest_at=min((held.enqueued_at for held in self.held.values()), default=None),
         )
 
-    def _postpone(self, held: Held) -> None:
+    def _postpone(self, held: QueuedMessage) -> None:
         self._order += 1
         heapq.heappush(self._later, (held.visible_at, self._order, held))
+
+
+def _let_go(held: QueuedMessage | None) -> int:
+    """Entries in wait may still lead to a message that is over; its body goes at once."""
+    if held is None or held.body is None:
+        return 0
+    freed, held.body = len(held.body), None
+    return freed
 
 
 class Queues:
@@ -184,6 +221,7 @@ class Queues:
         self._filtered_on: dict[str, tuple[str, ...]] = {}
         self._routes: dict[tuple[Any, ...], list[Queue]] = {}
         self._turn = 0
+        self._waiting: Waiting[tuple[str, str]] = Waiting(LOOK_SECONDS)
 
     def __iter__(self) -> Iterator[Queue]:
         return iter(self._queues.values())
@@ -229,48 +267,37 @@ class Queues:
             self._routes[key] = found
         return found
 
+    def wake(self, queue: Queue) -> None:
+        """Wake a receiver: the queue has got a message again."""
+        self._waiting.wake(queue.key)
+
     def add(self, message: Message) -> None:
         now = self.clock.now()
         for queue in self.wanting(message):
             expires_at = after(now, queue.subscription.ttl_seconds)
             visible_at = message.deliver_at or now
-            queue.add(Held(message.id, message.body, message.properties, now, visible_at, expires_at), now)
+            queue.add(QueuedMessage(message.id, message.body, message.properties, now, visible_at, expires_at), now)
+            self.wake(queue)
 
     async def receive(
         self, topics: Sequence[str], subscription: str, limit: int, lock_seconds: float, wait_seconds: float
-    ) -> list[tuple[Queue, Held]]:
+    ) -> list[tuple[Queue, QueuedMessage]]:
         """Take and lock what is due, waiting for the first."""
         wanted = [queue for topic in topics if (queue := self._queues.get((topic, subscription))) is not None]
-        taken = self._take(wanted, limit, lock_seconds)
-        if taken or wait_seconds <= 0 or not wanted:
-            return taken
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + wait_seconds
-        event = asyncio.Event()
-        for queue in wanted:
-            queue.waiters.add(event)
-        try:
-            while (left := deadline - loop.time()) > 0:
-                timer = loop.call_later(min(left, WAIT_SLICE_SECONDS), event.set)
-                await event.wait()
-                timer.cancel()
-                event.clear()
-                taken = self._take(wanted, limit, lock_seconds)
-                if taken:
-                    break
-            return taken
-        finally:
-            for queue in wanted:
-                queue.waiters.discard(event)
 
-    def _take(self, wanted: Sequence[Queue], limit: int, lock_seconds: float) -> list[tuple[Queue, Held]]:
+        async def take() -> list[tuple[Queue, QueuedMessage]]:
+            return self._take(wanted, limit, lock_seconds)
+
+        return await self._waiting.receive([queue.key for queue in wanted], limit, wait_seconds, take)
+
+    def _take(self, wanted: Sequence[Queue], limit: int, lock_seconds: float) -> list[tuple[Queue, QueuedMessage]]:
         """A fair share from every topic first, then whatever is left: no topic starves another."""
         now = self.clock.now()
         until = after(now, lock_seconds)
         self._turn += 1
         start = self._turn % len(wanted) if wanted else 0
         order = [queue for queue in (*wanted[start:], *wanted[:start]) if queue.held]
-        taken: list[tuple[Queue, Held]] = []
+        taken: list[tuple[Queue, QueuedMessage]] = []
         share = max(1, limit // len(order)) if order else 0
         while order and len(taken) < limit:
             still_full = []
@@ -282,10 +309,19 @@ class Queues:
             order = still_full
         return taken
 
-    def held(self, ref: DeliveryRef) -> tuple[Queue, Held] | None:
+    def held(self, ref: DeliveryRef) -> tuple[Queue, QueuedMessage] | None:
         queue = self._queues.get((ref.topic, ref.subscription))
         held = queue.held.get(ref.message_id) if queue is not None else None
         return (queue, held) if queue is not None and held is not None else None
+
+    def release(self, refs: Iterable[DeliveryRef], visible_at: Instant) -> None:
+        """Give up locks: the messages are deliverable again at that moment."""
+        now = self.clock.now()
+        for ref in refs:
+            found = self.held(ref)
+            if found is not None:
+                found[0].release(found[1], now, visible_at)
+                self.wake(found[0])
 
     def renew(self, ref: DeliveryRef, lock_seconds: float) -> bool:
         now, found = self.clock.now(), self.held(ref)
@@ -298,7 +334,7 @@ class Queues:
         found = self.held(ref)
         return found is not None and (found[1].visible_at <= self.clock.now() or found[1].delivery_count == 0)
 
-    def dead_letters(self, limit: int) -> list[DeadLetter]:
+    def dead_letters(self, limit: int, topics: Sequence[str]) -> list[DeadLetter]:
         found = [
             DeadLetter(
                 ref=DeliveryRef(queue.subscription.topic, queue.subscription.name, message_id),
@@ -306,14 +342,16 @@ class Queues:
                 delivery_count=buried.held.delivery_count,
                 reason=buried.reason,
                 dead_at=buried.dead_at,
+                body=buried.held.body,
             )
             for queue in self._queues.values()
+            if not topics or queue.subscription.topic in topics
             for message_id, buried in queue.dead.items()
         ]
         return sorted(found, key=lambda letter: letter.dead_at, reverse=True)[:limit]
 
 
-def delivery(queue: Queue, held: Held, body: bytes) -> Delivery:
+def delivery(queue: Queue, held: QueuedMessage, body: bytes) -> Delivery:
     subscription = queue.subscription
     return Delivery(
         ref=DeliveryRef(subscription.topic, subscription.name, held.message_id),

@@ -1,1 +1,1 @@
-"""The command line. Modules import heavy things late, so that a command starts as fast as it is small."""
+"""The command line. Modules import heavy packages late, so that small commands start fast."""

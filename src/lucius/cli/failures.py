@@ -1,4 +1,4 @@
-"""How a command ends: every exit code, and the errors that carry them."""
+"""Exit codes, and the errors that carry them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+
+from lucius.client import errors as client_errors
+from lucius.client.errors import ClientError
 
 EXIT_OK = 0
 EXIT_JOB_FAILED = EXIT_FOUND = 1
@@ -16,24 +19,24 @@ EXIT_TIMED_OUT = 5
 EXIT_INTERRUPTED = 130
 
 EXIT_CODES = {
-    EXIT_OK: "done",
+    EXIT_OK: "success",
     EXIT_JOB_FAILED: "the job that was waited for ended FAILED_FINAL or CANCELLED, the batch that was watched failed, "
-    "a contract case failed, a sample went wrong, or temporal check found drift",
-    EXIT_USAGE: "the command line or a file it names cannot be used",
-    EXIT_REFUSED: "the server refused (an answer of 4xx), or validate or runbook validate found faults",
-    EXIT_UNREACHABLE: "the server is out of reach (no answer, or 5xx), or the tested service never pulled",
-    EXIT_TIMED_OUT: "the time for waiting ran out; the job or batch goes on",
+    "a contract case failed, a sample failed, or temporal check found drift",
+    EXIT_USAGE: "the command line or a file it names is invalid",
+    EXIT_REFUSED: "the server rejected the request (4xx), or validate or runbook validate found faults",
+    EXIT_UNREACHABLE: "the server is unreachable (no response, or 5xx), or the tested service never pulled",
+    EXIT_TIMED_OUT: "the wait timed out; the job or batch continues",
     EXIT_INTERRUPTED: "interrupted with Ctrl-C",
 }
 
-SATURATED = "`lucius tenants` shows how many jobs are in flight, and how many may be."
+SATURATED = "`lucius tenants` shows the jobs in flight and the limits."
 
 HINTS = {
-    "UNAUTHENTICATED": "Give the key with --api-key or LUCIUS_API_KEY, or go where `lucius up` was started.",
+    "UNAUTHENTICATED": "Pass the key with --api-key or LUCIUS_API_KEY, or run this in the folder of `lucius up`.",
     "JOB_NOT_FOUND": "`lucius list` shows the jobs that this key may see.",
-    "REQUEST_TYPE_UNKNOWN": "`lucius protocols` lists what can be asked for.",
-    "PAYLOAD_INVALID": "`lucius protocols ID` shows what each step of a protocol takes.",
-    "REF_FORBIDDEN": "The tenant's ref policy decides which schemes, hosts and containers are allowed.",
+    "REQUEST_TYPE_UNKNOWN": "`lucius protocols` lists the request types.",
+    "PAYLOAD_INVALID": "`lucius protocols ID` shows the payload of each step of a protocol.",
+    "REF_FORBIDDEN": "Allowed schemes, hosts, containers and folders are configured for each tenant.",
     "TENANT_SATURATED": SATURATED,
     "MODE_SATURATED": SATURATED,
     "GLOBAL_SATURATED": SATURATED,
@@ -41,7 +44,7 @@ HINTS = {
 
 
 class CommandFailed(click.ClickException):
-    """An error that a person reads on stderr and a script reads from the exit code."""
+    """An error reported by a message on stderr and an exit code."""
 
 
 class Unusable(CommandFailed):
@@ -59,7 +62,7 @@ class Refused(CommandFailed):
 
 
 class Invalid(CommandFailed):
-    """A command that would be refused, with every reason."""
+    """A command that the server would reject, with every fault."""
 
     exit_code = EXIT_REFUSED
 
@@ -79,8 +82,24 @@ class TimedOut(CommandFailed):
     exit_code = EXIT_TIMED_OUT
 
 
+def command_failed(url: str, error: ClientError) -> CommandFailed:
+    """Converts a client error into the error that commands report."""
+    if isinstance(error, client_errors.Refused) and error.status is not None:
+        retry_after = "" if error.retry_after_seconds is None else f"{error.retry_after_seconds:g}"
+        return Refused(error.status, error.problem, retry_after)
+    if isinstance(error, client_errors.WaitTimedOut):
+        return TimedOut(error.message)
+    if error.status is not None and error.status >= 300:
+        return Unreachable(f"{url} is unavailable: {problem_text(error.status, error.problem)}")
+    if isinstance(error, client_errors.AnswerInvalid):
+        return Unreachable(f"{url} did not answer with a JSON object; is it a LUCIUS server?")
+    return Unreachable(
+        f"{url} is unreachable: {error.message}\nStart a server with `lucius up`, or choose one with --url."
+    )
+
+
 def problem_text(status: int, problem: Mapping[str, Any], retry_after: str = "") -> str:
-    """A problem+json body for people: the code and detail, each fault with its place, what to do about it."""
+    """A problem+json body as text: code and detail, each fault with its location, and a hint."""
     code = str(problem.get("code") or f"HTTP {status}")
     detail = str(problem.get("detail") or problem.get("title") or "the server gave no reason")
     lines = [f"{code}: {detail}"]
@@ -102,5 +121,5 @@ def fault_text(fault: Mapping[str, Any]) -> str:
 
 
 def printable(text: str) -> str:
-    """Without control characters: what tenants and services wrote must not steer the reader's terminal."""
+    """Replaces control characters: text from tenants and services must not control the terminal."""
     return "".join(letter if letter.isprintable() else " " for letter in text)

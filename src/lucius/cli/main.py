@@ -1,70 +1,40 @@
-"""`lucius`: one command for the server, its roles and the people who use it."""
+"""`lucius`: the command that runs and uses a server."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from lucius import __version__
-from lucius.cli import batch, contract, jobs, load, looking, new, platform, runbook, server, temporal
+from lucius.cli.connection import Connection
 from lucius.cli.failures import EXIT_CODES, EXIT_INTERRUPTED, EXIT_USAGE
-
-if TYPE_CHECKING:
-    from lucius.cli.client import Client
-
-URL_DEFAULT = "http://127.0.0.1:8000"
-KEY_FILE = "api-key"
-KEY_CHARACTERS_MAX = 4_096
+from lucius.cli.inspect import commands as inspect
+from lucius.cli.jobs import commands as jobs
+from lucius.cli.runbooks import batch
+from lucius.cli.runbooks import commands as runbooks
+from lucius.cli.serve import database, platform, server, temporal
+from lucius.cli.tools import contract, load, new
+from lucius.client.addresses import URL_DEFAULT
 
 SECTIONS = (
     ("Jobs", jobs.COMMANDS),
-    ("Runbooks", (*runbook.COMMANDS, *batch.COMMANDS)),
-    ("Look around", looking.COMMANDS),
+    ("Runbooks", (*runbooks.COMMANDS, *batch.COMMANDS)),
+    ("Inspect", inspect.COMMANDS),
     ("Try and test", (*new.COMMANDS, *contract.COMMANDS, *load.COMMANDS)),
     ("Run", (*server.COMMANDS, *platform.COMMANDS)),
-    ("Look after", (*server.UPKEEP, *temporal.UPKEEP)),
+    ("Maintain", (*database.UPKEEP, *server.UPKEEP, *temporal.UPKEEP)),
 )
-"""Every command, under the heading that `lucius --help` shows it below."""
+"""Every command, by its heading in `lucius --help`."""
 
 EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:<3}  {meaning}" for code, meaning in EXIT_CODES.items())
 
 
-@dataclass(frozen=True)
-class Connection:
-    """Where the server is and how to be known there; nothing is opened before a command needs it."""
-
-    url: str
-    api_key: str | None
-
-    def open(self) -> Client:
-        from lucius.cli.client import Client
-
-        return Client(self.url, self.key())
-
-    def key(self) -> str:
-        return self.api_key or self._key_of_this_machine()
-
-    def _key_of_this_machine(self) -> str:
-        """The key that `lucius up` left in the data folder. It is this machine's, so no other server is shown it."""
-        from lucius.cli.client import is_loopback
-
-        if not is_loopback(self.url):
-            return ""
-        try:
-            path = Path(os.environ.get("LUCIUS_DATA") or ".lucius") / KEY_FILE
-            return path.read_text("utf-8")[:KEY_CHARACTERS_MAX].strip()
-        except (OSError, UnicodeDecodeError):
-            return ""
-
-
 class SectionedGroup(click.Group):
-    """Commands in the sections that they were given, in the order that they were given in."""
+    """Lists commands by section, in the order they were added."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -88,13 +58,13 @@ class SectionedGroup(click.Group):
 @click.option(
     "--api-key",
     envvar="LUCIUS_API_KEY",
-    help="The key to send. [LUCIUS_API_KEY] Without it, a server on this machine gets the key that `lucius up` "
-    "keeps in the file api-key of its data folder ($LUCIUS_DATA, or .lucius).",
+    help="The key to send. [LUCIUS_API_KEY] The default, only for a server on this machine, is the key in the file "
+    "api-key of the data folder of `lucius up` ($LUCIUS_DATA, or .lucius).",
 )
 @click.version_option(__version__, prog_name="lucius")
 @click.pass_context
 def cli(context: click.Context, url: str, api_key: str | None) -> None:
-    """LUCIUS takes commands and drives them, step by step, to an end."""
+    """LUCIUS accepts commands and runs them, step by step, to completion."""
     context.obj = Connection(url, api_key)
 
 
@@ -103,7 +73,7 @@ for heading, commands in SECTIONS:
 
 
 def main() -> None:
-    """The entry point: exit codes as the epilogue lists them, Ctrl-C included."""
+    """The entry point. Exits with the codes that the epilog lists, Ctrl-C included."""
     try:
         code = cli.main(standalone_mode=False)
     except click.UsageError as error:
@@ -116,7 +86,7 @@ def main() -> None:
         click.echo("Interrupted.", err=True)
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
-        # The reader of our output has gone (`lucius list | head`); that is no failure, and no reason for a traceback.
+        # The reader closed the pipe (`lucius list | head`): not a failure, so no traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     sys.exit(code if isinstance(code, int) else 0)

@@ -1,4 +1,4 @@
-"""The contract kit: plays the orchestrator against one platform service, and says what the service does wrong.
+"""The contract kit: acts as the orchestrator for one platform service, and reports what the service does wrong.
 
-It knows services over HTTP only, and imports nothing else of LUCIUS: the schemas of the messages are read as files.
+It talks to services over HTTP only and imports nothing else of LUCIUS: the message schemas are read as files.
 """

@@ -1,4 +1,4 @@
-"""Cases: plain functions over a stage, each with what it checks, what it catches and why that matters."""
+"""Cases: plain functions over a stage, each with what it checks, what it catches, and why that matters."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Case:
 
 @dataclass
 class Verdict:
-    """How a case ended."""
+    """The outcome of a case."""
 
     case: Case
     status: Status
@@ -64,7 +64,7 @@ class CaseFailed(Exception):
 
 
 class CaseNotRun(Exception):
-    """The case could not be put to the test; the message says why and what would help."""
+    """The case could not be tested; the message says why and what would help."""
 
 
 CASES: list[Case] = []
@@ -84,7 +84,7 @@ def case(
 ) -> Callable[[Body], Body]:
     def register(body: Body) -> Body:
         if any(one.id == id for one in CASES):
-            raise ValueError(f"there are two cases with the id {id}")
+            raise ValueError(f"duplicate case id {id}")
         theme = body.__module__.rpartition(".")[2]
         CASES.append(
             Case(id, theme, checks, catches, why, remedy, level, needs_command, needs_slow_work, body),

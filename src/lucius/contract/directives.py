@@ -1,8 +1,9 @@
-"""Directives as the real server builds them, over a folder of the kit's own."""
+"""Directives as the real server builds them, in a folder of the kit."""
 
 from __future__ import annotations
 
 import secrets
+import shutil
 import time
 import uuid
 import zlib
@@ -25,7 +26,7 @@ A lantern that has burnt for nine years is replaced. The next council meets on 1
 
 @dataclass(frozen=True)
 class Sample:
-    """What the service is given to work on."""
+    """The service's sample work."""
 
     service: str
     step_type: str
@@ -37,25 +38,32 @@ class Sample:
 
 
 class Directives:
-    """Makes directives; their folders are under `root`."""
+    """Creates directives. Their workspaces are under `root`, and all other files under its folder `files`."""
 
     def __init__(self, sample: Sample, root: Path, url: str) -> None:
         self.sample = sample
         self.workspaces = root / "workspace"
-        self._outputs = root / "output"
+        self.files = root / "files"
+        self.files.mkdir()
         self._url = url
-        self._input = sample.input_path.resolve() if sample.input_path else root / "input.txt"
+        self._input = self._copy(sample.input_path) if sample.input_path else self.files / "input.txt"
         if sample.input_path is None:
             self._input.write_text(INPUT_TEXT, "utf-8")
-        self.missing = root / "input-that-does-not-exist.txt"
+        self._slow_input = self._copy(sample.slow_input_path) if sample.slow_input_path else self._input
+        self.missing = self.files / "input-that-does-not-exist.txt"
+
+    def _copy(self, path: Path) -> Path:
+        """Copy to where the service may read, with the same name, because a service may depend on it."""
+        folder = self.files / f"input-{secrets.token_hex(4)}"
+        folder.mkdir()
+        return Path(shutil.copyfile(path, folder / path.name))
 
     def first(self, tenant: str, lease_seconds: float, work_seconds: float, is_slow: bool) -> dict[str, Any]:
         """The first attempt of a new job."""
         sample, job_id = self.sample, str(uuid.uuid4())
-        output = self._outputs / job_id / "result"
+        output = self.files / "output" / job_id / "result"
         output.parent.mkdir(parents=True)
         slow_payload = sample.slow_payload if is_slow else None
-        slow_input = sample.slow_input_path if is_slow else None
         directive: dict[str, Any] = {
             "type": "DIRECTIVE",
             "jobId": job_id,
@@ -66,7 +74,7 @@ class Directives:
             "service": sample.service,
             "last_step": True,
             "lease_seconds": lease_seconds,
-            "input_ref": (slow_input.resolve() if slow_input else self._input).as_uri(),
+            "input_ref": (self._slow_input if is_slow else self._input).as_uri(),
             "output_ref": output.as_uri(),
             "payload": sample.payload if slow_payload is None else slow_payload,
             "previous": sample.previous,

@@ -1,4 +1,4 @@
-"""The exchange of a case for people: who said what when, and what was answered."""
+"""The exchange of a case in readable form: each call, its time, and its answer."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ SHOWN = ("status", "failure_class", "progress", "retry_after", "error")
 
 
 def excerpt(calls: Sequence[Call]) -> list[str]:
-    """The first calls and the last, pulls that brought nothing left out unless they are all there is."""
-    told = [call for call in calls if call.kind != "PULL"] or list(calls)
-    if not told:
+    """The first and last calls, without empty pulls unless there is nothing else."""
+    shown = [call for call in calls if call.kind != "PULL"] or list(calls)
+    if not shown:
         return []
-    start = told[0].at
-    lines = [_line(call, start) for call in told]
+    start = shown[0].at
+    lines = [_line(call, start) for call in shown]
     if len(lines) <= LINES_HEAD + LINES_TAIL:
         return lines
     left_out = len(lines) - LINES_HEAD - LINES_TAIL
@@ -27,10 +27,10 @@ def excerpt(calls: Sequence[Call]) -> list[str]:
 def _line(call: Call, start: float) -> str:
     attempt_no = call.attempt.directive["attempt_no"] if call.attempt else "?"
     whose = f"{call.job_id[:8]}/{attempt_no}" if call.kind != "PULL" else ""
-    said = ", ".join(f"{name} {_short(call.body[name])}" for name in SHOWN if call.body.get(name) is not None)
+    fields = ", ".join(f"{name} {_short(call.body[name])}" for name in SHOWN if call.body.get(name) is not None)
     parts = [
         f"{call.at - start:7.3f} s  {call.kind:<9} {whose:<10}",
-        f"{said:<18}" if said else " " * 18,
+        f"{fields:<18}" if fields else " " * 18,
         _answer(call),
     ]
     parts += [f"({call.faults[0]})"] if call.faults else []

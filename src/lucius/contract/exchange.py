@@ -1,4 +1,4 @@
-"""What passes between the played orchestrator and the service: attempts, calls, and the answers to them."""
+"""The exchange between the simulated orchestrator and the service: attempts, calls, and answers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 IDS = ("jobId", "stepId", "tenant_id", "attempt_no", "lease_id")
-"""What every callback repeats."""
+"""The fields that every callback repeats."""
 DECIDED = frozenset({200, 409})
-"""Statuses after which the bus need not deliver the directive again."""
+"""Statuses after which the bus need not redeliver the directive."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A scripted answer. Without a code it is the one that the real server would give, only given differently."""
+class ScriptedAnswer:
+    """A scripted answer. Without a code it is the real server's answer, only delivered differently."""
 
     status: int = 200
     code: str = ""
@@ -25,23 +25,23 @@ class Answer:
     cancel_requested: bool = False
 
 
-Script = Callable[["Call"], Answer | None]
-"""Asked for each call; `None` leaves it to the real server's rules."""
+Script = Callable[["Call"], ScriptedAnswer | None]
+"""Called for each call; `None` leaves the answer to the real server's rules."""
 
 
-def in_turn(*answers: Answer) -> Script:
-    """These answers, one for each call; after the last the real server's rules hold."""
+def in_turn(*answers: ScriptedAnswer) -> Script:
+    """These answers, one per call; afterwards the real server's rules apply."""
     left = list(answers)
     return lambda call: left.pop(0) if left else None
 
 
-def always(answer: Answer) -> Script:
+def always(answer: ScriptedAnswer) -> Script:
     return lambda call: answer
 
 
 @dataclass(eq=False)
 class Attempt:
-    """One attempt that the kit handed out, or is about to, with what came of it."""
+    """One attempt that the kit delivered, or is about to, with its outcome."""
 
     directive: dict[str, Any]
     lock_seconds: float
@@ -70,20 +70,20 @@ class Attempt:
 
 
 def ids_of(body: dict[str, Any]) -> tuple[Any, ...]:
-    """The five ids in normal form: the tenant's letter case and outer spaces do not matter."""
+    """The five ids in normal form: the tenant's letter case and outer spaces are ignored."""
     return tuple(str(body.get(name)).strip().lower() if name == "tenant_id" else body.get(name) for name in IDS)
 
 
 @dataclass(eq=False)
 class Call:
-    """One thing that happened on the line: a pull, a directive handed out, or a callback, with its answer."""
+    """One event of the exchange: a pull, a delivered directive, or a callback, with its answer."""
 
     kind: str
     at: float
     body: dict[str, Any] = field(default_factory=dict)
     attempt: Attempt | None = None
     faults: list[str] = field(default_factory=list)
-    """What is wrong with it: its shape, its ids, its token."""
+    """Its faults: in shape, ids or token."""
     is_batched: bool = False
     status: int = 0
     code: str = ""
@@ -101,7 +101,7 @@ class Call:
 
 @dataclass
 class Reply:
-    """What the listener is to send, and how."""
+    """What the listener sends, and how."""
 
     status: int
     content: dict[str, Any]
@@ -114,7 +114,7 @@ class Reply:
 
 
 def problem(status: int, code: str, detail: str) -> dict[str, Any]:
-    """A body as the real server gives it with `application/problem+json`."""
+    """A body as the real server sends it with `application/problem+json`."""
     return {
         "type": f"urn:lucius:problem:{code.lower().replace('_', '-')}",
         "title": code.replace("_", " ").capitalize(),

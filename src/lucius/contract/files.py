@@ -1,4 +1,4 @@
-"""What the service left on the disk: where it lies, and whether it was touched again."""
+"""Files that the service wrote: where they are, and whether they changed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def snapshot(directive: dict[str, Any]) -> Snapshot:
 
 
 def changed(before: Snapshot, after: Snapshot) -> list[str]:
-    """Paths that are new or other than before. What is gone was tidied up, not written."""
+    """Paths that are new or different. Removed files were cleaned up, not written."""
     return sorted(name for name in after if before.get(name) != after[name])
 
 

@@ -1,4 +1,4 @@
-"""HTTP for the played orchestrator: keep-alive, long polls, and a door that can be shut in the service's face."""
+"""HTTP server of the simulated orchestrator: keep-alive, long polls, and refusing connections on demand."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler, bind_and_activate=False)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that breaks is the service's business, and often the case's intention; the rest is a defect."""
+        """Broken connections are the service's fault, and often intended by the case; other errors are bugs."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
 class Listener:
-    """Listens from `__init__` on; `close` ends it. The port stays ours while the door is shut."""
+    """Listens from `__init__` until `close`. Keeps its port while it refuses connections."""
 
     def __init__(self, host: str, port: int, orchestrator: Orchestrator) -> None:
         self._orchestrator = orchestrator
@@ -58,13 +58,13 @@ class Listener:
             bound = self._bind(port)
         except OSError as error:
             raise KitUnusable(
-                f"cannot listen on {host}:{port}: {error.strerror or error}; name a free address with --url"
+                f"cannot listen on {host}:{port}: {error.strerror or error}; choose a free address with --url"
             ) from error
         self.port = int(bound.getsockname()[1])
         self._bound: socket.socket | None = bound
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
-        self.open_door()
+        self.accept_connections()
 
     @property
     def url(self) -> str:
@@ -81,7 +81,7 @@ class Listener:
             raise
         return made
 
-    def open_door(self) -> None:
+    def accept_connections(self) -> None:
         if self._bound is None:
             return
         server = _Server((self._host, self.port), self._orchestrator, self._stopping)
@@ -94,16 +94,16 @@ class Listener:
         )
         self._thread.start()
 
-    def shut_door(self) -> None:
-        """From now on connections are refused. A socket that is bound and does not listen keeps the port."""
+    def refuse_connections(self) -> None:
+        """Refuse connections from now on. A bound socket that does not listen keeps the port."""
         if self._server is None:
             return
         self._end_server()
         self._bound = self._bind(self.port)
 
     def hang_up(self) -> None:
-        """Cut every connection; waiting pulls are let go."""
-        self._orchestrator.let_go()
+        """Close every connection; waiting pulls end."""
+        self._orchestrator.release_pulls()
         if self._server is None:
             return
         with self._server.guard:
@@ -144,11 +144,11 @@ class _Handler(BaseHTTPRequestHandler):
     def finish(self) -> None:
         with self.server.guard:
             self.server.connections.discard(self.connection)
-        with contextlib.suppress(OSError, ValueError):  # What was still to be written goes to nobody.
+        with contextlib.suppress(OSError, ValueError):  # The client is gone.
             super().finish()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """The kit keeps a record of its own."""
+        """The kit keeps its own record."""
 
     def do_GET(self) -> None:
         if self.path == "/healthz":
@@ -179,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
         content = self._content()
         kind = self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
-            detail = f"the body must be application/json, not {kind or 'of no type'}"
+            detail = f"the body must be application/json, not {kind or 'without a type'}"
             raise _BodyRefused(415, "UNSUPPORTED_MEDIA_TYPE", detail)
         try:
             return json.loads(content)
@@ -201,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
             size_text = self.rfile.readline(1024).partition(b";")[0].strip()
             if not re.fullmatch(rb"[0-9a-fA-F]{1,8}", size_text):
                 self.close_connection = True
-                raise _BodyRefused(400, "MALFORMED_JSON", "the body breaks off, or its chunks have no size")
+                raise _BodyRefused(400, "MALFORMED_JSON", "the body is incomplete, or a chunk has no size")
             size = int(size_text, 16)
             if len(content) + size > BODY_BYTES_MAX:
                 self.close_connection = True
@@ -212,7 +212,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return content
 
     def _is_gone(self) -> bool:
-        """Whether the caller has hung up while its pull waits."""
+        """Whether the client has disconnected while its pull waits."""
         try:
             readable, _, _ = select.select([self.connection], [], [], 0)
             return bool(readable) and self.connection.recv(1, socket.MSG_PEEK) == b""
@@ -220,7 +220,7 @@ class _Handler(BaseHTTPRequestHandler):
             return True
 
     def _send(self, reply: Reply) -> bool:
-        """Whether the answer went out whole."""
+        """Whether the whole answer was sent."""
         if reply.delay_seconds:
             self.server.stopping.wait(reply.delay_seconds)
         if reply.drop:

@@ -1,6 +1,6 @@
-"""The played orchestrator: hands out directives as the bus does, and answers callbacks as the ledger's rules say.
+"""The simulated orchestrator: delivers directives like the bus, and answers callbacks by the ledger's rules.
 
-A case scripts answers that differ. Everything is guarded by one condition, `changed`, which is notified at every call.
+A case scripts deviating answers. Everything is guarded by one condition, `changed`, which is notified at every call.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lucius.contract.exchange import DECIDED, IDS, Answer, Attempt, Call, Reply, Script, ids_of, problem
+from lucius.contract.exchange import DECIDED, IDS, Attempt, Call, Reply, Script, ScriptedAnswer, ids_of, problem
 from lucius.contract.rules import decide, mark, named, pull_fault, refusal, scripted_reply
 from lucius.contract.shapes import Shapes, is_refused
 
 BATCH_CALLBACKS_MAX = 500
 LOOK_SECONDS = 0.25
-"""How often a waiting pull looks whether its caller is still there."""
+"""How often a waiting pull checks that its client is still connected."""
 CALLS_BEFORE_BRAKE = 1_000
 BRAKE_SECONDS = 0.05
-"""A service that hammers is slowed down, so that it cannot take the machine with it."""
-WANTED = "the case wants it so"
+"""A service that calls without a pause is slowed down, so that it cannot overload the machine."""
+SCRIPTED = "scripted by the case"
 UNKNOWN_FIELDS = {"contract_test_unknown": {"nested": [1, None, {"more": "text"}]}}
 
 
 @dataclass(eq=False)
 class Delivery:
     attempt: Attempt
-    is_once: bool = False
+    is_redelivery: bool = False
     locked_until: float = 0.0
 
 
@@ -64,23 +64,23 @@ class Orchestrator:
             self.changed.notify_all()
 
     def publish_again(self, attempt: Attempt) -> None:
-        """One more delivery of the same directive, as after a lock that ran out."""
+        """Deliver the same directive once more, as after an expired lock."""
         with self.changed:
-            self._queue.append(Delivery(attempt, is_once=True))
+            self._queue.append(Delivery(attempt, is_redelivery=True))
             self.changed.notify_all()
 
     def supersede(self, attempt: Attempt) -> None:
-        """The attempt is no longer the step's newest, though no other was handed out yet."""
+        """The attempt is no longer the step's newest, though no other was delivered yet."""
         with self.changed:
             attempt.superseded = attempt.settled = True
 
     def wait(self, holds: Callable[[], bool], seconds: float) -> bool:
-        """Whether `holds` came true within that time. Call without holding `changed`."""
+        """Whether `holds` became true in time. Call without holding `changed`."""
         with self.changed:
             return self.changed.wait_for(holds, max(0.0, seconds))
 
     def begin_case(self) -> None:
-        """Forget what went before: its jobs have ended, whatever is still said about them."""
+        """Drop the previous case: its jobs have ended, whatever callbacks still arrive."""
         with self.changed:
             for attempt in self._attempts:
                 attempt.closed = attempt.settled = True
@@ -91,8 +91,8 @@ class Orchestrator:
             self.adds_unknown_fields = False
             self.changed.notify_all()
 
-    def let_go(self) -> None:
-        """Pulls that wait now are answered with nothing: their caller was killed."""
+    def release_pulls(self) -> None:
+        """Answer waiting pulls with nothing: their client was killed."""
         with self.changed:
             self._epoch += 1
             self.changed.notify_all()
@@ -114,7 +114,7 @@ class Orchestrator:
                 return refused
             scripted = self.pull_script(call) if self.pull_script else None
             if scripted is not None:
-                return scripted_reply(scripted, WANTED, [call])
+                return scripted_reply(scripted, SCRIPTED, [call])
             taken = self._take(float(body.get("wait_seconds", 0)), int(body.get("max", 1)), is_gone)
             content: dict[str, Any] = {"directives": [one.directive for one in taken]}
             content |= UNKNOWN_FIELDS if self.adds_unknown_fields else {}
@@ -137,12 +137,12 @@ class Orchestrator:
             self.pulls_open -= 1
 
     def _is_due(self, delivery: Delivery) -> bool:
-        return delivery.is_once or (not delivery.attempt.settled and delivery.locked_until <= self.now())
+        return delivery.is_redelivery or (not delivery.attempt.settled and delivery.locked_until <= self.now())
 
     def _hand_out(self, delivery: Delivery) -> Attempt:
         attempt = delivery.attempt
         delivery.locked_until = self.now() + attempt.lock_seconds
-        if delivery.is_once:
+        if delivery.is_redelivery:
             self._queue.remove(delivery)
         code = "handed out again" if attempt.handed_at else "handed out"
         attempt.handed_at.append(self.now())
@@ -151,7 +151,7 @@ class Orchestrator:
 
     def _refused_pull(self, body: Any, key: str) -> Reply | None:
         if not hmac.compare_digest(key.encode("utf-8", "replace"), f"Bearer {self._api_key}".encode()):
-            return refusal(401, "UNAUTHENTICATED", "the pull carries another key than LUCIUS_API_KEY, or none")
+            return refusal(401, "UNAUTHENTICATED", "the pull has a key other than LUCIUS_API_KEY, or none")
         detail = pull_fault(body, self.service)
         return refusal(422, "ENVELOPE_INVALID", detail) if detail else None
 
@@ -159,21 +159,21 @@ class Orchestrator:
 
     def call_back(self, kind: str, body: Any, token: str) -> Reply:
         with self.changed:
-            call, answer = self._heard(kind, body, token, is_batched=False)
+            call, answer = self._record(kind, body, token, is_batched=False)
             return self._reply(call, answer)
 
     def call_back_batch(self, body: Any) -> Reply:
         items = body.get("callbacks") if isinstance(body, dict) else None
         if not isinstance(items, list) or not 1 <= len(items) <= BATCH_CALLBACKS_MAX:
-            return refusal(422, "ENVELOPE_INVALID", f"a batch has 1 to {BATCH_CALLBACKS_MAX} callbacks")
+            return refusal(422, "ENVELOPE_INVALID", f"a batch must have 1 to {BATCH_CALLBACKS_MAX} callbacks")
         with self.changed:
-            heard = [self._heard_item(item) for item in items]
-            calls = [call for call, _ in heard]
-            whole = next((answer for _, answer in heard if answer.status >= 429), None)
+            recorded = [self._record_item(item) for item in items]
+            calls = [call for call, _ in recorded]
+            whole = next((answer for _, answer in recorded if answer.status >= 429), None)
             if whole is not None:
-                # An overloaded server answers for the call as a whole, and applies nothing of it.
-                return scripted_reply(whole, WANTED, calls)
-            replies = [self._reply(call, answer) for call, answer in heard]
+                # An overloaded server answers for the whole call, and applies nothing of it.
+                return scripted_reply(whole, SCRIPTED, calls)
+            replies = [self._reply(call, answer) for call, answer in recorded]
             outcomes = [
                 one.content if one.status == 200 else {name: one.content[name] for name in ("code", "detail")}
                 for one in replies
@@ -187,30 +187,30 @@ class Orchestrator:
                 calls=calls,
             )
 
-    def _heard_item(self, item: Any) -> tuple[Call, Answer]:
+    def _record_item(self, item: Any) -> tuple[Call, ScriptedAnswer]:
         body = item if isinstance(item, dict) else {}
         kind = body.get("type")
         known = kind if kind in ("ACK", "HEARTBEAT", "RESULT") else "ACK"
-        return self._heard(str(known), item, str(body.get("callback_token") or ""), is_batched=True)
+        return self._record(str(known), item, str(body.get("callback_token") or ""), is_batched=True)
 
-    def _heard(self, kind: str, body: Any, token: str, is_batched: bool) -> tuple[Call, Answer]:
-        """Note a callback, and find the answer that it deserves or that the case has in store for it."""
+    def _record(self, kind: str, body: Any, token: str, is_batched: bool) -> tuple[Call, ScriptedAnswer]:
+        """Record a callback, and choose its answer: the scripted one, or by the rules."""
         call = Call(kind, self.now(), body if isinstance(body, dict) else {}, is_batched=is_batched)
         self._note(call)
         call.faults += self._shapes.faults(kind, call.body)
         if is_refused(call.faults):
-            call.attempt = self._meant(call.body, token)
-            return call, Answer(422, "ENVELOPE_INVALID")
+            call.attempt = self._likely_attempt(call.body, token)
+            return call, ScriptedAnswer(422, "ENVELOPE_INVALID")
         attempt, faults = self._authentic(call.body, token)
-        call.attempt = attempt or self._meant(call.body, token)
+        call.attempt = attempt or self._likely_attempt(call.body, token)
         call.faults += faults
         if attempt is None:
-            return call, Answer(401, "UNAUTHENTICATED")
+            return call, ScriptedAnswer(401, "UNAUTHENTICATED")
         script = attempt.scripts.get(kind)
-        return call, (script(call) if script else None) or Answer()
+        return call, (script(call) if script else None) or ScriptedAnswer()
 
     def _authentic(self, body: dict[str, Any], token: str) -> tuple[Attempt | None, list[str]]:
-        """The attempt that the callback is about, if its token was made for exactly these ids."""
+        """The attempt of the callback, if its token was issued for exactly these ids."""
         found = next((one for one in self._attempts if one.ids == ids_of(body)), None)
         if found is not None and hmac.compare_digest(found.token.encode(), token.encode("utf-8", "replace")):
             return found, []
@@ -218,23 +218,23 @@ class Orchestrator:
             owner = next((one for one in self._attempts if one.token == token), None)
             whose = f"the token of {named(owner)}" if owner else "an unknown token" if token else "no token"
             return None, [f"sent {whose} for {named(found)}"]
-        meant = self._meant(body, token)
-        if meant is None:
-            return None, [f"speaks of a job that was never handed out: {body.get('jobId')!r}"]
-        wrong = [name for name, mine, its in zip(IDS, ids_of(body), meant.ids, strict=True) if mine != its]
-        return None, [f"{name} is {body.get(name)!r}, not {meant.directive[name]!r}" for name in wrong]
+        likely = self._likely_attempt(body, token)
+        if likely is None:
+            return None, [f"names a job that was never delivered: {body.get('jobId')!r}"]
+        wrong = [name for name, mine, its in zip(IDS, ids_of(body), likely.ids, strict=True) if mine != its]
+        return None, [f"{name} is {body.get(name)!r}, not {likely.directive[name]!r}" for name in wrong]
 
-    def _meant(self, body: dict[str, Any], token: str) -> Attempt | None:
-        """The attempt that a faulty callback most likely is about."""
+    def _likely_attempt(self, body: dict[str, Any], token: str) -> Attempt | None:
+        """The attempt that a faulty callback is most likely about."""
         by_token = [one for one in self._attempts if one.token == token]
         by_job = [one for one in self._attempts if one.job_id == body.get("jobId")]
         likely = by_job[::-1] or by_token
         return likely[0] if likely else None
 
-    def _reply(self, call: Call, answer: Answer) -> Reply:
+    def _reply(self, call: Call, answer: ScriptedAnswer) -> Reply:
         attempt = call.attempt
         if answer.status != 200 or answer.code or attempt is None:
-            reply = scripted_reply(answer, "; ".join(call.faults) or WANTED, [call])
+            reply = scripted_reply(answer, "; ".join(call.faults) or SCRIPTED, [call])
         else:
             status, code = decide(call, attempt)
             content: dict[str, Any] = {"outcome": code, "cancel_requested": answer.cancel_requested}
@@ -259,7 +259,7 @@ class Orchestrator:
         return BRAKE_SECONDS if len(self.calls) > CALLS_BEFORE_BRAKE else 0.0
 
     def answered(self, reply: Reply, was_sent: bool) -> None:
-        """The reply has left, or nobody was there to take it."""
+        """The reply was sent, or the client had disconnected."""
         with self.changed:
             for call in reply.calls:
                 call.answered_at = self.now()

@@ -1,4 +1,4 @@
-"""The service as a process of its own group, so that nothing of it outlives the kit."""
+"""The service as a process in its own group, so that none of its children outlive the kit."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ServiceProcess:
         return self._process.poll() if self._process else None
 
     def terminate(self) -> None:
-        """SIGTERM to the process itself, as a container's runtime does."""
+        """SIGTERM to the process itself, as a container runtime does."""
         if self._process is not None:
             self._process.terminate()
 
@@ -63,7 +63,7 @@ class ServiceProcess:
         return self.exit_code
 
     def kill(self) -> None:
-        """SIGKILL to the process and whatever it started."""
+        """SIGKILL to the process and its children."""
         if self._process is None:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -73,8 +73,8 @@ class ServiceProcess:
     def begin_case(self) -> None:
         self._case_starts_at = self._log.stat().st_size if self._log.exists() else 0
 
-    def said(self) -> list[str]:
-        """The last lines that the service wrote since the case began, without what would steer a terminal."""
+    def last_lines(self) -> list[str]:
+        """The last lines that the service wrote since the case began, without terminal control characters."""
         if not self._log.exists():
             return []
         with self._log.open("rb") as log:

@@ -1,4 +1,4 @@
-"""The verdicts: as lines for people, as JSON, and as JUnit XML for a build server."""
+"""The verdicts as text lines, as JSON, and as JUnit XML for a build server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lucius.contract.case import Level, Status, Verdict
 COLOURS = {Status.PASS: "32", Status.FAIL: "1;31", Status.ADVICE: "33", Status.NOT_RUN: "36"}
 ID_WIDTH = 26
 _UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 cannot hold, and a terminal should not be given."""
+"""Characters that XML 1.0 cannot contain and a terminal should not get."""
 
 
 def printable(text: str) -> str:
@@ -24,13 +24,13 @@ def counts(verdicts: Sequence[Verdict]) -> dict[str, int]:
 
 
 def has_passed(verdicts: Sequence[Verdict], allow_not_run: bool) -> bool:
-    """Advice fails nobody. A case that was not run proves nothing, so it counts unless it is allowed."""
+    """Advice does not fail a run. A case that was not run proves nothing, so it counts as failed unless allowed."""
     unwanted = {Status.FAIL} if allow_not_run else {Status.FAIL, Status.NOT_RUN}
     return not any(one.status in unwanted for one in verdicts)
 
 
 def lines(verdict: Verdict, colour: bool = False) -> list[str]:
-    """One line, and for all but a pass what a person needs to understand it."""
+    """One line, and for anything but a pass the details needed to understand it."""
     status = f"{verdict.status.value:<8}"
     if colour:
         status = f"\033[{COLOURS[verdict.status]}m{status}\033[0m"
@@ -92,7 +92,7 @@ def as_json(service: str, verdicts: Sequence[Verdict], passed: bool) -> dict[str
 
 
 def as_junit(service: str, verdicts: Sequence[Verdict], allow_not_run: bool) -> bytes:
-    """JUnit XML. A case that was not run is an error, unless that is allowed: then it is skipped."""
+    """JUnit XML. A case that was not run is an error, or skipped if that is allowed."""
     found = counts(verdicts)
     not_run = found["NOT RUN"]
     suite = ElementTree.Element(
@@ -120,8 +120,8 @@ def _add_case(suite: ElementTree.Element, service: str, verdict: Verdict, allow_
     )
     text = "\n".join(lines(verdict))
     if verdict.status is Status.FAIL:
-        told = printable(f"expected {verdict.expected}; {verdict.happened}")
-        ElementTree.SubElement(element, "failure", type=Level.MUST.value, message=told).text = text
+        message_ = printable(f"expected {verdict.expected}; {verdict.happened}")
+        ElementTree.SubElement(element, "failure", type=Level.MUST.value, message=message_).text = text
     elif verdict.status is Status.NOT_RUN:
         tag = "skipped" if allow_not_run else "error"
         ElementTree.SubElement(element, tag, message=printable(verdict.reason)).text = text

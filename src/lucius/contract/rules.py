@@ -1,10 +1,10 @@
-"""The real server's rules: what it answers to a pull and to a callback, and how it says so."""
+"""The real server's rules: its answers to pulls and callbacks."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from lucius.contract.exchange import Answer, Attempt, Call, Reply, problem
+from lucius.contract.exchange import Attempt, Call, Reply, ScriptedAnswer, problem
 
 PULL_MAX = 256
 WAIT_SECONDS_MAX = 60.0
@@ -40,7 +40,7 @@ def refusal(status: int, code: str, detail: str) -> Reply:
     return Reply(status, problem(status, code, detail))
 
 
-def scripted_reply(answer: Answer, detail: str, calls: list[Call] | None = None) -> Reply:
+def scripted_reply(answer: ScriptedAnswer, detail: str, calls: list[Call] | None = None) -> Reply:
     if answer.status == 200:
         reply = Reply(200, {"outcome": answer.code or "APPLIED", "cancel_requested": answer.cancel_requested})
     else:
@@ -58,9 +58,9 @@ def named(attempt: Attempt) -> str:
 
 
 def pull_fault(body: Any, service: str) -> str:
-    """What the real server would have against the body of a pull."""
+    """The real server's objection to the body of a pull."""
     if not isinstance(body, dict):
-        return "the body of a pull is an object: service, max, wait_seconds"
+        return "the body of a pull must be an object: service, max, wait_seconds"
     unknown = body.keys() - {"service", "max", "wait_seconds"}
     if unknown:
         return f"a pull has the fields service, max and wait_seconds, not {', '.join(sorted(unknown))}"
@@ -68,7 +68,7 @@ def pull_fault(body: Any, service: str) -> str:
         return f"no protocol names the service {body.get('service')!r}; known are {service}"
     count, wait = body.get("max", 1), body.get("wait_seconds", 0)
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= PULL_MAX:
-        return f"max lies between 1 and {PULL_MAX}"
+        return f"max must be between 1 and {PULL_MAX}"
     if not isinstance(wait, int | float) or isinstance(wait, bool) or not 0 <= wait <= WAIT_SECONDS_MAX:
-        return f"wait_seconds lies between 0 and {WAIT_SECONDS_MAX:g}"
+        return f"wait_seconds must be between 0 and {WAIT_SECONDS_MAX:g}"
     return ""

@@ -1,4 +1,4 @@
-"""One run of the kit: open the stage, wait for the service, put each case to it, take everything down again."""
+"""One run of the kit: open the stage, wait for the service, run each case, clean up."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from lucius.contract.stage import Stage, environment
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is to be run, against what."""
+class ContractPlan:
+    """What to run, and against what."""
 
     sample: Sample
     cases: Sequence[Case]
@@ -34,11 +34,13 @@ class Plan:
 
 
 class NeverPulled(Exception):
-    """The service took no directive from the kit in the time it had; the message says what was seen instead."""
+    """The service did not pull from the kit in time; the message says what happened instead."""
 
 
-def run(plan: Plan, on_open: Callable[[dict[str, str]], None], on_verdict: Callable[[Verdict], None]) -> list[Verdict]:
-    """Every verdict, in order. `on_open` is told the environment that the service is to be started with."""
+def run(
+    plan: ContractPlan, on_open: Callable[[dict[str, str]], None], on_verdict: Callable[[Verdict], None]
+) -> list[Verdict]:
+    """Every verdict, in order. `on_open` is called with the environment for starting the service."""
     folder = Path(tempfile.mkdtemp(prefix="lucius-contract-")).resolve()
     api_key = secrets.token_urlsafe(24)
     orchestrator = Orchestrator(plan.sample.service, api_key, Shapes())
@@ -48,9 +50,9 @@ def run(plan: Plan, on_open: Callable[[dict[str, str]], None], on_verdict: Calla
         try:
             state = folder / "state"
             state.mkdir()
-            environ = environment(listener.url, api_key, plan.sample.service, str(state))
-            process = ServiceProcess(plan.command, environ, folder / "service.log") if plan.command else None
             directives = Directives(plan.sample, folder, listener.url)
+            environ = environment(listener.url, api_key, plan.sample.service, str(state), str(directives.files))
+            process = ServiceProcess(plan.command, environ, folder / "service.log") if plan.command else None
             stage = Stage(orchestrator, listener, directives, process, plan.start_seconds, plan.pace)
             on_open(environ)
             _await_first_pull(stage, plan.start_seconds)
@@ -75,9 +77,9 @@ def _await_first_pull(stage: Stage, seconds: float) -> None:
         )
     except CaseFailed as failure:
         refused = [f"{one.status} {one.code}: {one.faults[0]}" for one in stage.calls(None, "PULL") if one.faults]
-        said = stage.process.said() if stage.process else []
+        output = stage.process.last_lines() if stage.process else []
         lines = [failure.happened, *(f"A pull was answered {one}" for one in refused[:1])]
-        lines += [f"Its output ends: {said[-1]}"] if said else []
+        lines += [f"Its output ends: {output[-1]}"] if output else []
         raise NeverPulled("\n".join(lines)) from failure
 
 
@@ -88,10 +90,10 @@ def _tried(stage: Stage, case: Case, on_verdict: Callable[[Verdict], None]) -> V
     verdict.notes += stage.notes
     if verdict.status in (Status.FAIL, Status.ADVICE):
         verdict.exchange = excerpt(stage.calls(None))
-        verdict.service_said = stage.process.said() if stage.process else []
+        verdict.service_said = stage.process.last_lines() if stage.process else []
     on_verdict(verdict)
     if verdict.status is not Status.PASS and stage.process is not None:
-        # What a failed case left behind in the service must not fail the next one.
+        # The leftovers of a failed case must not fail the next one.
         stage.process.kill()
         stage.listener.hang_up()
     return verdict
@@ -99,12 +101,12 @@ def _tried(stage: Stage, case: Case, on_verdict: Callable[[Verdict], None]) -> V
 
 def _verdict(stage: Stage, case: Case) -> Verdict:
     if case.needs_command and stage.process is None:
-        reason = "the kit did not start the service: give its COMMAND to have it killed and started again"
+        reason = "the kit did not start the service: pass its COMMAND so that the kit can kill and restart it"
         return Verdict(case, Status.NOT_RUN, 0.0, reason=reason)
     try:
         stage.begin_case()
         case.body(stage)
-        stage.check(not stage.has_died(), "the process to go on", "it ended by itself")
+        stage.check(not stage.has_died(), "the process to keep running", "it ended by itself")
     except CaseNotRun as reason:
         return Verdict(case, Status.NOT_RUN, 0.0, reason=str(reason))
     except CaseFailed as failure:

@@ -1,4 +1,4 @@
-"""The published schemas of the callbacks, and what a body has against them."""
+"""The published schemas of the callbacks, and validation against them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 FAULTS_MAX = 5
 TOLERATED = ("failure_class", "retry_after", "code", "message")
-"""Fields that the schema asks for and the real server does without."""
+"""Fields that the schema requires but the real server does not."""
 
 
 class KitUnusable(Exception):
-    """The kit cannot run as it was asked to; the message says what to do."""
+    """The kit cannot run as requested; the message says what to do."""
 
 
 class Shapes:
@@ -28,7 +28,7 @@ class Shapes:
         }
 
     def faults(self, kind: str, body: dict[str, Any]) -> list[str]:
-        """What is wrong with the body, by place; empty if it meets its schema."""
+        """The body's faults, by place; empty if it matches its schema."""
         found = []
         for error in self._validators[kind].iter_errors(body):
             place = "/" + "/".join(str(part) for part in error.instance_path)
@@ -39,6 +39,6 @@ class Shapes:
 
 
 def is_refused(faults: list[str]) -> bool:
-    """Whether the real server would refuse a body with these faults; it is more lenient than the schema."""
+    """Whether the real server would reject a body with these faults; it is more lenient than the schema."""
     tolerated = tuple(f'"{name}" is a required property' for name in TOLERATED)
     return any(not fault.endswith(tolerated) and "longer than" not in fault for fault in faults)

@@ -1,7 +1,7 @@
-"""What a case works with: directives to deliver, calls to wait for, silence to listen to, a process to kill.
+"""The tools of a case: deliver directives, wait for calls, check for silence, kill the process.
 
-Times that a case names are for a pace of 1; another pace stretches or shortens work, leases and delays. Deadlines for
-what must happen and silences in which nothing may happen are only ever stretched.
+Times in cases are for a pace of 1; another pace stretches or shortens work, leases and delays. Deadlines for required
+calls, and silences in which none may come, are only ever stretched.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ MUST_HAPPEN_SECONDS = 15.0
 READY_SECONDS = 30.0
 EXIT_SECONDS_MAX = 30.0
 ABSENCES_MAX = 2
-"""So many cases in a row may find nobody who pulls; the rest is not tried."""
+"""After this many cases in a row without any pull, the rest are not run."""
 LOCK_SECONDS = 2.0
 LEASE_SECONDS = 30.0
 MID_WORK_SECONDS = 0.3
 UNACKED_SECONDS = 0.5
-"""Without an ACK, how long after the hand-out the service is taken to be at work."""
+"""Without an ACK, how long after delivery the service counts as working."""
 LOOK_SECONDS = 0.25
 TENANT = "contract-test"
-SLOW_ADVICE = "give a slow sample (--slow-payload/--slow-input) or honour contract_test.work_seconds"
+SLOW_ADVICE = "pass a slow sample (--slow-payload/--slow-input) or support contract_test.work_seconds"
 
 
 class Stage:
@@ -50,7 +50,7 @@ class Stage:
         self.process = process
         self.notes: list[str] = []
         self.remembered: dict[str, Any] = {}
-        """What one case leaves for those that look at the same thing; kept for the whole run."""
+        """Results that one case leaves for others that examine the same thing; kept for the whole run."""
         self._start_seconds = start_seconds
         self._pace = pace
         self._may_end = False
@@ -70,18 +70,18 @@ class Stage:
         scripts: dict[str, Script] | None = None,
         **fields: Any,
     ) -> Attempt:
-        """A new job's first attempt. `work_seconds` makes it slow, for cases that meet the service at work."""
+        """Deliver a new job's first attempt. `work_seconds` makes it slow, for cases that need running work."""
         directive = self.directives.first(
             tenant, self.paced(lease_seconds), self.paced(work_seconds), is_slow=work_seconds > 0
         )
         return self._publish(directive | fields, scripts)
 
-    def deliver_made(self, directive: dict[str, Any]) -> Attempt:
-        """A directive that the case has put together itself."""
+    def deliver_directive(self, directive: dict[str, Any]) -> Attempt:
+        """Deliver a directive that the case has built itself."""
         return self._publish(directive, None)
 
     def deliver_next(self, attempt: Attempt, scripts: dict[str, Script] | None = None, **fields: Any) -> Attempt:
-        """The step's next attempt; the one before it is stale from now on."""
+        """Deliver the step's next attempt; the previous one is stale from now on."""
         directive = self.directives.attempt(attempt.directive, int(attempt.directive["attempt_no"]) + 1)
         directive["contract_test"] = {"work_seconds": 0}
         return self._publish(directive | fields, scripts)
@@ -92,19 +92,19 @@ class Stage:
         return attempt
 
     def deliver_again(self, attempt: Attempt) -> None:
-        """The same directive once more; returns when the service has taken it."""
+        """Deliver the same directive once more; returns when the service has pulled it."""
         handed = len(attempt.handed_at)
         self.orchestrator.publish_again(attempt)
         self.wait_for(
             lambda: len(attempt.handed_at) > handed,
-            "the directive to be taken when it is delivered again",
+            "the directive to be pulled when it is redelivered",
             "the service pulled nothing",
         )
 
-    # --- Looking -----------------------------------------------------------------------------------------------------
+    # --- Checking ----------------------------------------------------------------------------------------------------
 
     def calls(self, attempt: Attempt | None, *kinds: str) -> list[Call]:
-        """What was said so far in this case, about one attempt or about any."""
+        """The calls of this case so far, about one attempt or about any."""
         with self.orchestrator.changed:
             mine = [call for call in self.orchestrator.calls if call.attempt is None or not call.attempt.closed]
             return [
@@ -132,7 +132,7 @@ class Stage:
 
         expected = f"a RESULT that is accepted within {within_seconds:g} s"
         self.wait_for(
-            lambda: bool(accepted() or self._is_hopeless(attempt)),
+            lambda: bool(accepted() or self._is_refused(attempt)),
             expected,
             lambda: _refusals(self.calls(attempt, "ACK", "RESULT")),
             within_seconds,
@@ -140,8 +140,8 @@ class Stage:
         self.check(bool(accepted()), expected, _refusals(self.calls(attempt, "ACK", "RESULT")))
         return accepted()[0]
 
-    def _is_hopeless(self, attempt: Attempt) -> bool:
-        """A callback with other ids, another token or another shape is refused each time: no need to wait."""
+    def _is_refused(self, attempt: Attempt) -> bool:
+        """A callback with wrong ids, token or shape is refused each time: no need to wait."""
         return any(one.faults and not one.is_accepted for one in self.calls(attempt, "ACK", "RESULT"))
 
     def wait_for(
@@ -151,7 +151,7 @@ class Stage:
         happened: str | Callable[[], str],
         within_seconds: float = MUST_HAPPEN_SECONDS,
     ) -> None:
-        """Wait until it holds; a service that ends meanwhile is not waited for."""
+        """Wait until it holds, unless the service exits meanwhile."""
         deadline = time.monotonic() + within_seconds * max(1.0, self._pace)
         while not self.orchestrator.wait(holds, LOOK_SECONDS):
             self.check_alive(expected)
@@ -162,31 +162,31 @@ class Stage:
         if not holds:
             raise CaseFailed(expected, happened)
 
-    def check_alive(self, expected: str = "the process to go on") -> None:
+    def check_alive(self, expected: str = "the process to keep running") -> None:
         if self.process is not None and self.has_died():
             raise CaseFailed(expected, f"the process ended with exit code {self.process.exit_code}")
 
     def quiet(self, seconds: float) -> None:
-        """Listen, and let the service do what it should not. As a deadline, this never shrinks."""
-        self._let_pass(seconds * max(1.0, self._pace))
+        """Wait and give the service time for mistakes. Like a deadline, this never shrinks."""
+        self._sleep(seconds * max(1.0, self._pace))
 
-    def let_pass(self, seconds: float) -> None:
-        """Let time pass that the case has taken for itself."""
-        self._let_pass(self.paced(seconds))
+    def sleep(self, seconds: float) -> None:
+        """Wait for a time that the case chose."""
+        self._sleep(self.paced(seconds))
 
-    def _let_pass(self, seconds: float) -> None:
+    def _sleep(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, LOOK_SECONDS))
             self.check_alive()
 
-    def is_heard(self, holds: Callable[[], bool], within_seconds: float) -> bool:
-        """Whether something comes; its absence is no failure by itself."""
+    def happens(self, holds: Callable[[], bool], within_seconds: float) -> bool:
+        """Whether something comes; its absence is not a failure by itself."""
         return self.orchestrator.wait(holds, within_seconds * max(1.0, self._pace))
 
     def reach_work(self, attempt: Attempt) -> None:
-        """Return in the middle of the work, or say that the service is too quick for that."""
-        self.wait_for(lambda: bool(attempt.handed_at), "the directive to be taken", "the service pulled nothing")
+        """Return during the work, or raise `CaseNotRun` if the service is too quick."""
+        self.wait_for(lambda: bool(attempt.handed_at), "the directive to be pulled", "the service pulled nothing")
         self.orchestrator.wait(
             lambda: bool(self.calls(attempt, "ACK", "HEARTBEAT", "RESULT")), self.paced(UNACKED_SECONDS)
         )
@@ -196,19 +196,19 @@ class Stage:
 
     def check_in_work(self, attempt: Attempt) -> None:
         if self.calls(attempt, "RESULT"):
-            raise CaseNotRun(f"the RESULT came before the service could be met at work; {SLOW_ADVICE}")
+            raise CaseNotRun(f"the RESULT came before the work could be observed; {SLOW_ADVICE}")
 
     def expect_heartbeat(self, attempt: Attempt) -> Call:
-        """The first heartbeat; without one the case has nothing to answer."""
-        heard = self.is_heard(lambda: bool(self.calls(attempt, "HEARTBEAT", "RESULT")), MUST_HAPPEN_SECONDS)
-        if heard and self.calls(attempt, "HEARTBEAT"):
+        """The first heartbeat; without one the case cannot be run."""
+        has_call = self.happens(lambda: bool(self.calls(attempt, "HEARTBEAT", "RESULT")), MUST_HAPPEN_SECONDS)
+        if has_call and self.calls(attempt, "HEARTBEAT"):
             return self.calls(attempt, "HEARTBEAT")[0]
         self.check_alive()
         lease = attempt.directive["lease_seconds"]
         raise CaseNotRun(f"no HEARTBEAT came before the RESULT (lease {lease:g} s); see heartbeat-keeps-lease")
 
     def strays(self) -> list[str]:
-        """Files under the workspaces' root that lie in no attempt's folder."""
+        """Files under the workspaces' root that are in no attempt's folder."""
         folders = [workspace_of(one.directive) for one in self.orchestrator.attempts]
         root = self.directives.workspaces
         return [
@@ -221,11 +221,11 @@ class Stage:
 
     def own_process(self) -> ServiceProcess:
         if self.process is None:
-            raise CaseNotRun("the kit did not start the service; give its COMMAND")
+            raise CaseNotRun("the kit did not start the service; pass its COMMAND")
         return self.process
 
     def kill(self) -> None:
-        """SIGKILL, as a crash. Its open calls are cut."""
+        """SIGKILL, like a crash. Closes its open connections."""
         self._may_end = True
         self.own_process().kill()
         self.listener.hang_up()
@@ -235,7 +235,7 @@ class Stage:
         self.own_process().terminate()
 
     def start(self) -> None:
-        """Start the process if it does not run, and wait until it pulls."""
+        """Start the process if it is not running, and wait until it pulls."""
         process = self.own_process()
         with self.orchestrator.changed:
             before = len(self.calls(None, "PULL"))
@@ -253,23 +253,23 @@ class Stage:
         self.start()
 
     def has_died(self) -> bool:
-        """Whether the process ended without having been asked to."""
+        """Whether the process exited on its own."""
         return self.process is not None and not self._may_end and not self.process.is_running()
 
     def begin_case(self) -> None:
-        """A clean stage, and a service that pulls."""
+        """Reset the stage, and wait for the service to pull."""
         self.orchestrator.begin_case()
-        self.listener.open_door()
+        self.listener.accept_connections()
         self.notes, self._may_end = [], False
         if self._absences >= ABSENCES_MAX:
-            raise CaseNotRun("the service is gone: it did not pull before the cases above either")
+            raise CaseNotRun("the service is gone: it did not pull for the previous cases either")
         self._absences += 1
         if self.process is not None:
             self.process.begin_case()
             if not self.process.is_running():
                 self.listener.hang_up()
                 self.start()
-        self.wait_for(self._is_pulling, "a service that pulls", "it has stopped to pull", READY_SECONDS)
+        self.wait_for(self._is_pulling, "a service that pulls", "it stopped pulling", READY_SECONDS)
         self._absences = 0
 
     def _is_pulling(self) -> bool:
@@ -284,15 +284,17 @@ def _refusals(callbacks: list[Call]) -> str:
     return f"{len(refused)} callbacks were refused: {', '.join(shown[:3])}"
 
 
-def environment(url: str, api_key: str, service: str, state: str) -> dict[str, str]:
-    """What the service is started with. `LUCIUS_URL` too, lest one that reads it meets a real server."""
+def environment(url: str, api_key: str, service: str, state: str, files: str) -> dict[str, str]:
+    """The environment of the service. `LUCIUS_URL` too, so that a service that reads it reaches no real server."""
     host = url.rpartition("://")[2].rpartition(":")[0]
+    file_roots = ",".join(filter(None, (os.environ.get("LUCIUS_PLATFORM_FILE_ROOTS"), f"shared:{files}")))
     unproxied = ",".join(filter(None, (os.environ.get("no_proxy"), host, "127.0.0.1", "localhost")))
     return {
         "LUCIUS_ORCHESTRATOR_URL": url,
         "LUCIUS_API_KEY": api_key,
         "LUCIUS_SERVICE": service,
         "LUCIUS_PLATFORM_STATE": state,
+        "LUCIUS_PLATFORM_FILE_ROOTS": file_roots,
         "LUCIUS_CONTRACT_TEST": "1",
         "LUCIUS_URL": url,
         "no_proxy": unproxied,

@@ -1,4 +1,4 @@
-"""The brain: everything that decides, and nothing that touches the world.
+"""Decisions about jobs, without side effects.
 
-No module in here imports a clock, a source of randomness, a log or any I/O. Time, fresh ids and jitter are arguments.
+No module here imports a clock, a source of randomness, a log or any I/O. Time, new ids and jitter are arguments.
 """

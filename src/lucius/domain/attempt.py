@@ -1,4 +1,4 @@
-"""Attempts: one try at a step, bound to its own lease. An attempt and its outbox row are one and the same record."""
+"""Attempts: one try at a step, bound to its own lease. An attempt and its outbox row are the same record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 from lucius.domain.time import Instant
 
 NULL = Raw(b"null")
-"""JSON's null: what a service left out."""
+"""JSON null: the service sent no value."""
 
 
 class DispatchStatus(StrEnum):
@@ -21,7 +21,7 @@ class DispatchStatus(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What a RESULT said. The first one applied ends its attempt."""
+    """The outcome that a RESULT reports. The first RESULT applied ends its attempt."""
 
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
@@ -37,14 +37,14 @@ class Attempt(Struct, frozen=True, kw_only=True):
     lease_id: str
     created_at: Instant
     status: str
-    """The status its step had last while this attempt was current."""
+    """The last status of its step while this attempt was current."""
     dispatch: DispatchStatus = DispatchStatus.PENDING
     claimed_until: Instant
-    """While this lies ahead, one process is publishing the directive; afterwards any may."""
+    """Until then one process is publishing the directive; afterwards any process may."""
     sent_at: Instant | None = None
     acked_at: Instant | None = None
     acked_by: str | None = None
-    """The instance that has it: to any other that says its name, the attempt is stale."""
+    """The service instance that has it; for any other instance that gives its name, the attempt is stale."""
     ended_at: Instant | None = None
     verdict: Verdict | None = None
     error: Failure | None = None

@@ -1,6 +1,6 @@
-"""Canonical JSON, and what idempotency makes of it.
+"""Canonical JSON, and the idempotency hashes made from it.
 
-Two documents that mean the same have the same canonical form: keys sorted, arrays in order, members that are null left
+Two documents with the same meaning have the same canonical form: keys sorted, arrays in order, null members left
 out (nulls in arrays stay), numbers without trailing zeros, UTF-8.
 """
 
@@ -14,12 +14,12 @@ import msgspec
 
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
-# What the encoder writes is canonical already unless it holds a null member or a number with a point or an exponent.
-# A string that merely looks like one costs a slower pass and changes nothing.
+# The encoder's output is canonical already unless it contains a null member or a number with a point or an exponent.
+# A string that only looks like one costs a slower pass and changes nothing.
 _INEXACT_NUMBER = re.compile(rb"[:,\[]-?[0-9]+[.eE]")
 
 _EXACT_INTEGER_MAX = 2**64
-"""Beyond this no integer is accepted, so a float cannot be meant to equal one."""
+"""No larger integer is accepted, so a larger float cannot equal an integer."""
 
 
 def canonical_json(value: object) -> bytes:
@@ -32,7 +32,7 @@ def canonical_json(value: object) -> bytes:
 def idempotency_hash(
     tenant_norm: str, request_type: str, input_ref: object, output_ref: object, payload: object, schema_version: str
 ) -> str:
-    """What tells two commands apart, in hex. `tenant_norm` is the tenant's normal form."""
+    """The hash of a command's content, in hex. `tenant_norm` is the tenant's normal form."""
     command = {
         "tenant_id": tenant_norm,
         "request_type": request_type,
@@ -45,8 +45,8 @@ def idempotency_hash(
 
 
 def idempotency_scope_key(tenant_norm: str, key: str | None, hash_: str) -> bytes:
-    """The 32 bytes that two commands share if the second is a repetition of the first: by key if there is one, else by
-    hash. A key that reads like some hash is still another claim."""
+    """The 32 bytes that a command and its repetition share: by key if there is one, else by hash. A key that looks like
+    a hash is still a different claim."""
     claim = ("hash", hash_) if key is None else ("key", key)
     return sha256(_encode_sorted((tenant_norm, *claim))).digest()
 

@@ -1,4 +1,4 @@
-"""Directives: the message that hands an attempt to a platform service. Built when it is published, never stored."""
+"""Directives: the message that gives an attempt to a platform service. Built when it is published, never stored."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def message_id(job_id: str, step_id: str, attempt_no: int) -> str:
-    """What the bus's duplicate detection goes by."""
+    """The message id, which the bus uses to detect duplicates."""
     return f"{job_id}:{step_id}:{attempt_no}"
 
 

@@ -1,4 +1,4 @@
-"""What a decision consists of: effects are orders to the engine, events are history, the answer is for the caller."""
+"""The parts of a decision: effects instruct the engine, events are history, the outcome answers the caller."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from lucius.domain.time import Instant
 
 
 class PublishDirective(Struct, frozen=True):
-    """Hand the current attempt of this step to the bus."""
+    """Publish the directive of this step's current attempt."""
 
     step_index: int
 
 
 class SettleDirective(Struct, frozen=True):
-    """The directive of this attempt has reached a service: the bus need not deliver it again."""
+    """The directive of this attempt has reached a service, or its attempt is over: it must not be delivered again."""
 
     step_index: int
     attempt_no: int
 
 
 class CallWebhook(Struct, frozen=True):
-    """The job has ended, and its client wants to know."""
+    """The job has ended; notify its client."""
 
     url: str
 
@@ -49,7 +49,7 @@ class Outcome(StrEnum):
     DUPLICATE = "DUPLICATE"
     LATE = "LATE"
     IGNORED = "IGNORED"
-    RECEIVED = "RECEIVED"  # durable, and decided later: the audit trail says what came of it
+    RECEIVED = "RECEIVED"  # stored, and decided later: the audit trail records the outcome
     STALE_ATTEMPT = "STALE_ATTEMPT"
     JOB_TERMINAL = "JOB_TERMINAL"
     STEP_NOT_FOUND = "STEP_NOT_FOUND"

@@ -1,7 +1,7 @@
-"""Envelope v1: a command as it is posted, read into what a job is made of.
+"""Envelope v1: a command as it is posted, read into the parts of a job.
 
-Every check is made, so that a refusal names all that is wrong at once. `schemas/envelope.json` publishes the same rules
-as far as a schema can state them, and a test holds the two together.
+All checks run, so that a refusal lists everything that is wrong. `schemas/envelope.json` publishes the same rules as
+far as a schema can state them; a test compares the two.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from lucius.domain.fields import (
     read_tenant_id,
     read_traceparent,
 )
+from lucius.domain.job import CommandFields
 from lucius.domain.payload import payload_plan, pointer_token, read_payload
 from lucius.domain.protocol import Protocol
-from lucius.domain.refs import RefPolicy, ref_faults
+from lucius.domain.refs import FileFolders, RefPolicy, ref_faults
 from lucius.domain.routing import Mode, Routing, normal_form, resolve_mode, route
 from lucius.domain.time import Instant
 
@@ -44,16 +45,17 @@ OPTIONAL = (
 )
 FIELDS = frozenset(REQUIRED + OPTIONAL)
 FAULTS_MAX = 100
+NOT_REGISTERED = "this tenant is not registered, and only registered ones are served: add it to the registry (tenants/)"
 _NAME_CHARS_MAX = 100
 T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
 
 
 class EnvelopeRules(Struct, frozen=True, kw_only=True):
-    """What the settings and the bus say about envelopes."""
+    """Limits on envelopes, from the settings and the bus."""
 
     own_callback_urls: tuple[str, ...] = ()
-    """LUCIUS's own addresses: what `callback_urls.ack` and `.result` may name, or lie below."""
+    """LUCIUS's own addresses: `callback_urls.ack` and `.result` must be one of these or be under one."""
     message_bytes_max: int = 262_144
     artifacts_bytes_max: int = 65_536
     directive_overhead_bytes: int = 8_192
@@ -61,42 +63,29 @@ class EnvelopeRules(Struct, frozen=True, kw_only=True):
 
 
 class Terms(Struct, frozen=True, kw_only=True):
-    """What the registry says about the tenant of an envelope."""
+    """The registry's rules for the tenant of an envelope, and the settings' rules for its files."""
 
     admitted: bool = True
     mode: Mode | None = None
     default_mode: Mode = Mode.DEFAULT
     burst_allowed: bool = True
     refs: RefPolicy = RefPolicy()
+    files: FileFolders = FileFolders()
 
 
-class Envelope(Struct, frozen=True, kw_only=True):
+class Envelope(CommandFields, frozen=True, kw_only=True):
     """A command that may become a job. Routing is decided, and every step has its parameters."""
 
-    tenant_id: str
-    """In normal form."""
-    request_type: str
-    """As posted: an alias stays an alias."""
     protocol: Protocol
-    routing: Routing
-    input_ref: Raw
-    output_ref: Raw
     payloads: tuple[Raw, ...]
     """One per step of the protocol."""
-    schema_version: str
-    idempotency_key: str | None
-    idempotency_hash: str
     scope_key: bytes
-    """What the command claims: see `idempotency_scope_key`."""
-    doc_id: str | None
-    callback_urls: dict[str, str]
+    """The idempotency claim of the command: see `idempotency_scope_key`."""
     correlation_id: str | None
-    traceparent: str | None
-    not_before: Instant | None
 
 
 def tenant_of(document: object) -> str | None:
-    """The tenant an envelope names, in normal form, before anything else is known of it: for authorization."""
+    """The tenant of an envelope, in normal form, read first for authorization."""
     tenant_id = document.get("tenant_id") if isinstance(document, dict) else None
     try:
         return normal_form(read_tenant_id(tenant_id))
@@ -106,24 +95,22 @@ def tenant_of(document: object) -> str | None:
 
 def read_envelope(
     document: object,
+    tenant_id: str | None,
     request_types: Mapping[str, Protocol],
-    terms_of: Callable[[str | None], Terms],
+    terms: Terms,
     rules: EnvelopeRules,
     now: Instant,
 ) -> Envelope:
-    """The envelope in `document`, or `CallerError` with every fault found. `terms_of` is asked for the tenant in normal
-    form, or for None where the envelope does not name one properly."""
+    """The envelope in `document`. Raises `CallerError` with every fault. `tenant_id` comes from `tenant_of`, and
+    `terms` are that tenant's."""
     if not isinstance(document, dict):
         raise CallerError.of("ENVELOPE_INVALID", "the body must be a JSON object: an envelope")
     reader = _Reader(document)
     reader.check_names()
-    tenant = reader.read("tenant_id", read_tenant_id)
-    tenant_norm = None if tenant is None else normal_form(tenant)
-    terms = terms_of(tenant_norm)
+    if tenant_id is None:
+        reader.read("tenant_id", read_tenant_id)
     if not terms.admitted:
-        reader.add(
-            "TENANT_FORBIDDEN", "/tenant_id", "this tenant is not registered, and unregistered ones are shut out"
-        )
+        reader.add("TENANT_FORBIDDEN", "/tenant_id", NOT_REGISTERED)
     schema_version = reader.read("schema_version", read_schema_version)
     idempotency_key = reader.read("idempotency_key", read_idempotency_key)
     doc_id = reader.read("doc_id", read_doc_id)
@@ -131,17 +118,17 @@ def read_envelope(
     correlation_id = reader.read("correlation_id", read_correlation_id)
     traceparent = reader.read("traceparent", read_traceparent)
     not_before = reader.read("not_before", lambda value: read_not_before(value, now, rules.not_before_max_seconds))
-    routing = reader.routing(tenant_norm, doc_id, terms)
-    input_ref = reader.ref("input_ref", terms.refs)
-    output_ref = reader.ref("output_ref", terms.refs)
+    routing = reader.routing(tenant_id, doc_id, terms)
+    input_ref = reader.ref("input_ref", terms.refs, terms.files.readable)
+    output_ref = reader.ref("output_ref", terms.refs, terms.files.writable)
     protocol, payloads = reader.work(request_types)
     if protocol is not None:
         reader.check_directives(protocol, payloads, len(input_ref) + len(output_ref), rules)
     reader.finish()
-    if tenant_norm is None or schema_version is None or routing is None or protocol is None:
+    if tenant_id is None or schema_version is None or routing is None or protocol is None:
         raise AssertionError("an envelope without a fault has all its required fields")
     hash_ = idempotency_hash(
-        tenant_norm,
+        tenant_id,
         document["request_type"],
         document["input_ref"],
         document["output_ref"],
@@ -149,7 +136,7 @@ def read_envelope(
         schema_version,
     )
     return Envelope(
-        tenant_id=tenant_norm,
+        tenant_id=tenant_id,
         request_type=document["request_type"],
         protocol=protocol,
         routing=routing,
@@ -159,7 +146,7 @@ def read_envelope(
         schema_version=schema_version,
         idempotency_key=idempotency_key,
         idempotency_hash=hash_,
-        scope_key=idempotency_scope_key(tenant_norm, idempotency_key, hash_),
+        scope_key=idempotency_scope_key(tenant_id, idempotency_key, hash_),
         doc_id=doc_id,
         callback_urls=callback_urls or {},
         correlation_id=correlation_id,
@@ -169,7 +156,7 @@ def read_envelope(
 
 
 class _Reader:
-    """Walks one document and gathers its faults. An optional field that is null counts as left out."""
+    """Reads one document and collects its faults. An optional field that is null counts as absent."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self._document = document
@@ -184,7 +171,7 @@ class _Reader:
             return
         error = CallerError(faults)
         if len(faults) > FAULTS_MAX:
-            detail = f"at least {len(faults)} faults were found; the gravest {FAULTS_MAX} are listed"
+            detail = f"at least {len(faults)} faults were found; the most serious {FAULTS_MAX} are listed"
             error.faults = (*error.faults[:FAULTS_MAX], Fault(error.code, "", detail))
         raise error
 
@@ -199,7 +186,7 @@ class _Reader:
                 self.add("ENVELOPE_INVALID", "/" + name, f"{name} is required")
 
     def read(self, name: str, read: Callable[[Any], T]) -> T | None:
-        """The field's value; None if it is missing or wrong. `check_names` has noted what is missing."""
+        """The field's value; None if it is missing or invalid. `check_names` has recorded missing fields."""
         value = self._document.get(name)
         if value is None and (name in OPTIONAL or name not in self._document):
             return None
@@ -209,7 +196,7 @@ class _Reader:
             self._faults += fault.under("/" + name)
             return None
 
-    def routing(self, tenant_norm: str | None, doc_id: str | None, terms: Terms) -> Routing | None:
+    def routing(self, tenant_id: str | None, doc_id: str | None, terms: Terms) -> Routing | None:
         noted = len(self._faults)
         requested = self.read("mode", read_mode)
         if len(self._faults) > noted:
@@ -220,19 +207,19 @@ class _Reader:
                 self.add("MODE_FORBIDDEN", "/mode", f"this tenant may not use BURST ({reason})")
             if self._document.get("doc_id") is None:
                 self.add("DOC_ID_REQUIRED", "/doc_id", f"BURST needs a doc_id ({reason})")
-        if tenant_norm is None:
+        if tenant_id is None:
             return None
-        return route(tenant_norm, None if doc_id is None else normal_form(doc_id), mode, source, reason)
+        return route(tenant_id, None if doc_id is None else normal_form(doc_id), mode, source, reason)
 
-    def ref(self, name: str, policy: RefPolicy) -> bytes:
+    def ref(self, name: str, policy: RefPolicy, folders: tuple[str, ...]) -> bytes:
         if name not in self._document:
             return b""
         ref = self._document[name]
-        self._faults += ref_faults(ref, "/" + name, policy)
+        self._faults += ref_faults(ref, "/" + name, policy, folders)
         return _encode(ref)
 
     def work(self, request_types: Mapping[str, Protocol]) -> tuple[Protocol | None, tuple[Raw, ...]]:
-        """The protocol that the request type stands for, and what each of its steps gets of the payload."""
+        """The protocol of the request type, and each step's part of the payload."""
         request_type = self._document.get("request_type")
         protocol = None
         if isinstance(request_type, str):
@@ -256,7 +243,7 @@ class _Reader:
     def check_directives(
         self, protocol: Protocol, payloads: tuple[Raw, ...], refs_bytes: int, rules: EnvelopeRules
     ) -> None:
-        """Every directive of the job must fit the bus, whatever earlier steps hand on: found out now, not later."""
+        """Check that every directive of the job fits the bus, whatever earlier steps return."""
         for index, payload in enumerate(payloads):
             rest = index * rules.artifacts_bytes_max + rules.directive_overhead_bytes
             size = len(payload) + refs_bytes + rest

@@ -1,4 +1,4 @@
-"""Every error a caller can meet: a stable code, its HTTP status, and whose fault it is."""
+"""Every error that a caller can get: a stable code, its HTTP status, and whose fault it is."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Self
 from msgspec import Struct
 
 STATUS_OF: dict[str, int] = {
+    "HEADER_TOO_LARGE": 431,
+    "REQUEST_TIMEOUT": 408,
     "NOT_FOUND": 404,
     "METHOD_NOT_ALLOWED": 405,
     "UNSUPPORTED_MEDIA_TYPE": 415,
@@ -33,20 +35,23 @@ STATUS_OF: dict[str, int] = {
     "RUNBOOK_INVALID": 422,
     "MEMBERS_INVALID": 422,
     "SOURCE_FAILED": 422,
+    "QUERY_TOO_SLOW": 422,
     "TENANT_SATURATED": 429,
     "MODE_SATURATED": 429,
     "GLOBAL_SATURATED": 429,
     "RATE_LIMITED": 429,
+    "WAITS_SATURATED": 429,
+    "LISTS_SATURATED": 429,
     "UNAVAILABLE": 503,
     "INTERNAL": 500,
 }
-"""In order of precedence: a problem with several faults carries the code that stands first here."""
+"""In order of precedence: a problem with several faults has the code that comes first here."""
 
 _PRECEDENCE = {code: place for place, code in enumerate(STATUS_OF)}
 
 
 class Fault(Struct, frozen=True):
-    """One thing that is wrong, and where: `pointer` is a JSON pointer into the body ("" is the whole of it)."""
+    """One thing that is wrong, and where: `pointer` is a JSON pointer into the body ("" is the whole body)."""
 
     code: str
     pointer: str
@@ -54,7 +59,7 @@ class Fault(Struct, frozen=True):
 
 
 class LuciusError(Exception):
-    """An error with a code. `code` is that of the gravest fault."""
+    """An error with the code of its most serious fault."""
 
     def __init__(self, faults: Iterable[Fault], retry_after_seconds: float | None = None) -> None:
         self.faults = tuple(sorted(faults, key=lambda fault: _PRECEDENCE[fault.code]))
@@ -70,15 +75,15 @@ class LuciusError(Exception):
 
 
 class CallerError(LuciusError):
-    """The caller asked for something that cannot be: asking again as it stands will not help."""
+    """The request cannot be carried out; repeating it unchanged does not help."""
 
 
 class WorkerError(LuciusError):
-    """A service called back about an attempt that is not its own to report on."""
+    """A service called back about an attempt that it no longer has."""
 
 
 class InfrastructureError(LuciusError):
-    """Something LUCIUS stands on failed: nothing was accepted, and the same call may be made again."""
+    """Something that LUCIUS depends on failed: nothing was accepted, and the call can be repeated."""
 
     @classmethod
     def unavailable(cls, detail: str) -> InfrastructureError:

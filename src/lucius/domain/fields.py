@@ -1,4 +1,4 @@
-"""The plain fields of an envelope, one reader each: the value in the form it is kept in, or a `FieldFault`."""
+"""The plain fields of an envelope, one reader each: returns the value in its stored form or raises `FieldFault`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from lucius.domain.errors import Fault
 from lucius.domain.refs import URI_CHARS_MAX
 from lucius.domain.routing import MODE_ALIASES, Mode
-from lucius.domain.time import Instant, after, from_datetime
+from lucius.domain.time import Instant, InstantOutOfRange, after, from_datetime
 
 TENANT_ID_CHARS_MAX = 128
 DOC_ID_CHARS_MAX = 256
@@ -30,7 +30,7 @@ _CALLBACKS = ("completed", "ack", "result")
 
 
 class FieldFault(Exception):
-    """What is wrong with one field: pairs of a pointer below the field and a plain sentence."""
+    """Faults of one field: pairs of a pointer below the field and a sentence."""
 
     def __init__(self, detail: str, code: str = "ENVELOPE_INVALID") -> None:
         super().__init__(detail)
@@ -53,6 +53,8 @@ def read_tenant_id(value: Any) -> str:
         raise FieldFault("tenant_id must not hold control characters or any of / \\ # ?")
     if tenant_id in (".", ".."):
         raise FieldFault("tenant_id must not be . or ..: it names a folder of the workspace")
+    if tenant_id == "*":
+        raise FieldFault("tenant_id must not be *, which is every tenant where tenants are listed")
     return tenant_id
 
 
@@ -96,7 +98,7 @@ def is_traceparent(value: Any) -> bool:
 
 def read_traceparent(value: Any) -> str:
     if not is_traceparent(value):
-        raise FieldFault("traceparent must be as W3C Trace Context lays down: 00-<32 hex>-<16 hex>-<2 hex>")
+        raise FieldFault("traceparent must have the form of W3C Trace Context: 00-<32 hex>-<16 hex>-<2 hex>")
     return str(value)
 
 
@@ -120,20 +122,22 @@ def read_mode(value: Any) -> Mode:
 
 
 def read_not_before(value: Any, now: Instant, ahead_max_seconds: float) -> Instant:
-    """A moment that has passed is taken as it is: the job simply starts at once."""
+    """A time in the past is accepted: the job starts at once."""
     if not isinstance(value, str) or not _MOMENT.fullmatch(value):
         raise FieldFault("not_before must be a moment with its offset, such as 2026-01-31T08:15:30Z")
     try:
         moment = from_datetime(datetime.fromisoformat(value.upper()))
-    except (ValueError, OverflowError):
+    except InstantOutOfRange as error:
+        raise FieldFault(f"not_before {error}") from None
+    except ValueError:
         raise FieldFault("not_before is not a moment that exists") from None
     if moment > after(now, ahead_max_seconds):
-        raise FieldFault(f"not_before lies more than {ahead_max_seconds / 86_400:g} days ahead")
+        raise FieldFault(f"not_before is more than {ahead_max_seconds / 86_400:g} days ahead")
     return moment
 
 
 def read_callback_urls(value: Any, own_urls: tuple[str, ...]) -> dict[str, str]:
-    """`completed` may be anyone's; whether it may be called is found out when it is. `ack` and `result` are ours."""
+    """`completed` may be any address, checked when it is called. `ack` and `result` must be LUCIUS's own."""
     if not isinstance(value, dict):
         raise FieldFault("callback_urls must be an object")
     places: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""Inputs are facts: what happened, told to `decide`."""
+"""Inputs of `decide`: facts about what happened."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ class Accepted(Struct, frozen=True):
     spec: JobSpec
     steps: tuple[StepSpec, ...]
     done: tuple[Step, ...] = ()
+    redrive_key: str | None = None
+    """The caller's idempotency key for the redrive."""
 
 
 class Published(Struct, frozen=True):
@@ -25,7 +27,7 @@ class Published(Struct, frozen=True):
 
 
 class PublishFailed(Struct, frozen=True):
-    """The bus refused this directive (not: the bus was out of reach, which is no fact about a job)."""
+    """The bus refused this directive. (An unreachable bus is not a fact about a job.)"""
 
     step_id: str
     attempt_no: int
@@ -33,14 +35,21 @@ class PublishFailed(Struct, frozen=True):
 
 
 class PublishDeferred(Struct, frozen=True):
-    """The bus was out of reach: the claim is given back, and the attempt is not used up."""
+    """The bus was unreachable: the claim is released, and the attempt is not used up."""
+
+    step_id: str
+    attempt_no: int
+
+
+class DirectiveWithdrawn(Struct, frozen=True):
+    """This attempt's directive was removed from the bus: no service has it, and none will get it."""
 
     step_id: str
     attempt_no: int
 
 
 class DispatchDue(Struct, frozen=True):
-    """An outbox row was found unsent and unclaimed; `force` takes it up although somebody holds a claim."""
+    """An outbox row was found unsent and unclaimed; `force` takes it up even if it is claimed."""
 
     force: bool = False
 
@@ -50,7 +59,9 @@ class Acked(Struct, frozen=True):
     attempt_no: int
     lease_id: str
     acked_by: str | None = None
-    """Which instance of the service it was, if it says so."""
+    """The service instance, if it gives its name."""
+    held_by: str | None = None
+    """Another instance that was given the attempt before this one, though its ACK may arrive later."""
 
 
 class HeartbeatSeen(Struct, frozen=True):
@@ -68,14 +79,14 @@ class Resulted(Struct, frozen=True):
     verdict: Verdict
     retryable: bool = True
     rate_limited_seconds: float | None = None
-    """Set where the service was rate-limited: wait this long, and do not count the attempt."""
+    """Set if the service was rate-limited: wait this long, and do not count the attempt."""
     artifacts: Raw = NULL
     output_ref: Raw = NULL
     error: Failure | None = None
 
 
 class DeadlinePassed(Struct, frozen=True):
-    """A hint: it counts only if `wake_at <= now` still holds. `still_queued` is the bus's word on the directive."""
+    """A hint: it counts only if `wake_at <= now` still holds. `still_queued`: the bus still has the directive."""
 
     still_queued: bool = False
 
@@ -83,16 +94,21 @@ class DeadlinePassed(Struct, frozen=True):
 class CancelAsked(Struct, frozen=True):
     by: str
     reason: str | None = None
+    key: str | None = None
+    """The caller's idempotency key for this operation."""
 
 
 class PauseAsked(Struct, frozen=True):
     by: str
+    key: str | None = None
 
 
 class ResumeAsked(Struct, frozen=True):
     by: str
+    key: str | None = None
 
 
 Callback = Acked | HeartbeatSeen | Resulted
 Operation = CancelAsked | PauseAsked | ResumeAsked
-Input = Accepted | Published | PublishFailed | PublishDeferred | DispatchDue | Callback | DeadlinePassed | Operation
+BusFact = Published | PublishFailed | PublishDeferred | DirectiveWithdrawn
+Input = Accepted | BusFact | DispatchDue | Callback | DeadlinePassed | Operation

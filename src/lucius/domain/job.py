@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 from msgspec import Raw, Struct
 
@@ -11,8 +12,19 @@ from lucius.domain.routing import Routing
 from lucius.domain.step import Step, StepStatus
 from lucius.domain.time import Instant
 
-RULES_VERSION = 1
-"""Grows when `decide` changes in a way that jobs in flight would notice; a job keeps the one it was accepted under."""
+RULES_VERSION = 2
+"""Incremented when `decide` changes in a way that affects jobs in flight; a job keeps the version it was accepted
+under.
+
+2: a job that is being cancelled has its directive withdrawn, and its ack deadline is not moved on; a directive that
+waits in its queue beyond its ack deadline is recorded once; callbacks that repeat each other leave one event.
+"""
+WITHDRAWS_DIRECTIVES = 2
+"""The first rules under which a cancelled job's directive is withdrawn."""
+RECORDS_WAITING_ONCE = 2
+"""The first rules under which extending an ack deadline is not an event."""
+REPEATS_ONCE = 2
+"""The first rules under which callbacks that repeat each other leave one event."""
 
 
 OUTBOX, TEMPORAL = "outbox", "temporal"
@@ -37,7 +49,7 @@ class JobMove(StrEnum):
     SUCCEEDED = "SUCCEEDED"  # its last step succeeded
     FAILED = "FAILED"  # a step failed for good, or the deadline passed
     PAUSED = "PAUSED"
-    RESUMED = "RESUMED"  # back in the queue; STARTED and RAN follow at once where its steps have come that far
+    RESUMED = "RESUMED"  # back in the queue; STARTED and RAN follow at once if its steps have got that far
     CANCEL_ASKED = "CANCEL_ASKED"  # while an attempt is live
     CANCELLED = "CANCELLED"
 
@@ -79,15 +91,13 @@ JOB_TRANSITIONS: dict[tuple[JobStatus, JobMove], JobStatus] = {
 JOB_TERMINAL = frozenset({S.SUCCEEDED, S.FAILED_FINAL, S.CANCELLED})
 
 
-class JobSpec(Struct, frozen=True, kw_only=True):
-    """What was accepted. Written once; routing, protocol version and policies are never looked up again."""
+class CommandFields(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The fields of a command that its job keeps unchanged."""
 
-    job_id: str
     tenant_id: str
     """In normal form: "Acme" and "acme" are one tenant."""
     request_type: str
-    protocol_id: str
-    protocol_version: int
+    """As posted: an alias stays an alias."""
     schema_version: str
     routing: Routing
     input_ref: Raw
@@ -96,13 +106,25 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     idempotency_hash: str
     doc_id: str | None = None
     callback_urls: dict[str, str] = {}
-    correlation_id: str
     traceparent: str | None = None
     not_before: Instant | None = None
+
+    def command_fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in CommandFields.__struct_fields__}
+
+
+class JobSpec(CommandFields, frozen=True, kw_only=True, omit_defaults=True):
+    """What was accepted. Written once; routing, protocol version and policies are never looked up again."""
+
+    job_id: str
+    protocol_id: str
+    protocol_version: int
+    correlation_id: str
     deadline_at: Instant
     created_at: Instant
     redrive_of: str | None = None
-    rules_version: int = RULES_VERSION
+    rules_version: int
+    """Never left to a default: a job keeps the rules it was accepted under."""
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -119,10 +141,12 @@ class Job(Struct, frozen=True, kw_only=True):
     error: Failure | None = None
     dead_letter: bool = False
     wake_at: Instant | None = None
-    """The one moment at which something must happen if nothing else does; None only when the job has ended."""
+    """When something must happen if no input arrives before; None only if the job has ended."""
     event_seq: int = 0
+    callbacks_recorded: tuple[str, ...] = ()
+    """Unapplied callbacks that are in the audit trail already; repetitions are not recorded."""
     revision: int = 0
-    """Grows with every commit; what optimistic writers compare."""
+    """Incremented by every commit, for optimistic concurrency."""
     engine: str = OUTBOX
     """Which engine drives it, from its acceptance to its end."""
 
@@ -139,6 +163,11 @@ class Job(Struct, frozen=True, kw_only=True):
         return self.steps[self.current_index]
 
     @property
+    def awaits_withdrawal(self) -> bool:
+        """Whether it is being cancelled and ends at once if no service has its directive."""
+        return self.status is JobStatus.CANCELLING and self.current_step.status is StepStatus.INITIATED
+
+    @property
     def slots(self) -> tuple[str, str, str]:
         """The scopes in which a job counts while it is in flight."""
         return "global", f"mode:{self.spec.routing.resolved_mode}", f"tenant:{self.spec.tenant_id}"
@@ -153,3 +182,11 @@ class Job(Struct, frozen=True, kw_only=True):
             if step.spec.step_id == step_id:
                 return index
         return None
+
+
+JOB_BYTES = 4_096
+"""Approximate size of an aggregate without its payloads."""
+
+
+def approximate_bytes(job: Job) -> int:
+    return JOB_BYTES + sum(len(step.spec.payload) + len(step.artifacts) for step in job.steps)

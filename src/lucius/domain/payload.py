@@ -1,4 +1,4 @@
-"""Payloads: where each step's parameters lie in a command's payload, and whether they are what the step expects."""
+"""Payloads: where each step's parameters are in a command's payload, and whether they match the step's schema."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _EMPTY_RAW = Raw(b"{}")
 
 
 class PayloadSchemaError(ValueError):
-    """A step's schema that no payload could be checked against."""
+    """A step's schema is not usable."""
 
 
 class StepPayload(Struct, frozen=True):
-    """One step's share of the payload, with its schema compiled."""
+    """One step's part of the payload, with its compiled schema."""
 
     step_id: str
     pointer: str
@@ -32,16 +32,16 @@ class StepPayload(Struct, frozen=True):
 
 
 class PayloadPlan(Struct, frozen=True):
-    """A protocol's payload, ready to be checked. Compiling costs some hundred microseconds: once per protocol."""
+    """A protocol's payload, ready to be checked. Compiling takes some hundred microseconds, once per protocol."""
 
     protocol: Protocol
     steps: tuple[StepPayload, ...]
     members: frozenset[str] | None
-    """The members that some step reads; None where a step reads the whole payload."""
+    """The members that the steps read; None if a step reads the whole payload."""
 
 
 def pointer_tokens(pointer: str) -> tuple[str, ...]:
-    """The reference tokens of a JSON pointer (RFC 6901); raises ValueError if it is none."""
+    """The reference tokens of a JSON pointer (RFC 6901). Raises ValueError if it is not one."""
     if not pointer:
         return ()
     if not pointer.startswith("/") or "~" in pointer.replace("~0", "").replace("~1", ""):
@@ -54,7 +54,7 @@ def pointer_token(name: str | int) -> str:
 
 
 def compile_schema(schema: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:
-    """Raises `PayloadSchemaError`; a reference that leads out of the schema is an error, and is never fetched."""
+    """Raises `PayloadSchemaError`; a reference to another document is an error and is not fetched."""
     try:
         return jsonschema_rs.Draft202012Validator(schema, offline=True)
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
@@ -63,7 +63,7 @@ def compile_schema(schema: dict[str, Any]) -> jsonschema_rs.Draft202012Validator
 
 
 def payload_plan(protocol: Protocol) -> PayloadPlan:
-    """The plan of this very protocol object; kept, so that only the first command after a change pays for it."""
+    """The plan of this protocol object, cached: only the first command after a change compiles it."""
     key = (protocol.id, protocol.version)
     plan = _PLANS.get(key)
     if plan is None or plan.protocol is not protocol:
@@ -86,7 +86,7 @@ def _compiled(protocol: Protocol) -> PayloadPlan:
 
 
 def read_payload(payload: dict[str, Any], plan: PayloadPlan) -> tuple[tuple[Raw, ...], list[Fault]]:
-    """Each step's parameters, and everything that is wrong with them. Parameters that are not there are `{}`."""
+    """Each step's parameters, and everything that is wrong with them. Missing parameters are `{}`."""
     faults: list[Fault] = []
     if plan.members is not None and not payload.keys() <= plan.members:
         faults += [
@@ -121,7 +121,7 @@ def _at(payload: Any, tokens: tuple[str, ...]) -> Any:
 def _schema_faults(step: StepPayload, share: Any) -> list[Fault]:
     """One fault per missing and per unknown member, pointing at the member itself and not at the object around it."""
     root = "/payload" + step.pointer
-    # Errors with all their particulars are dear (8 microseconds each), and a large payload can hold tens of thousands.
+    # Complete errors are expensive (8 microseconds each), and a large payload can have tens of thousands.
     plain = step.validator.evaluate(share).errors()
     if len(plain) > ERRORS_MAX:
         return [
@@ -149,5 +149,5 @@ def _schema_faults(step: StepPayload, share: Any) -> list[Fault]:
 
 
 def _short(detail: str) -> str:
-    """An error repeats the value it is about, however large that is."""
+    """An error contains the invalid value, however large it is."""
     return detail if len(detail) <= _DETAIL_CHARS_MAX else detail[:_DETAIL_CHARS_MAX] + "…"

@@ -1,4 +1,4 @@
-"""Protocols: the ordered steps that a request type stands for. Data, not code."""
+"""Protocols: the ordered steps of a request type. Data, not code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 
 class PolicyOverride(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The part of a policy that a protocol step, a tenant or the global settings replace; None leaves it alone."""
+    """The part of a policy that a protocol step, a tenant or the global settings replace; None replaces nothing."""
 
     max_attempts: int | None = None
     ack_timeout_seconds: float | None = None
@@ -47,7 +47,7 @@ def resolve_policy(*overrides: PolicyOverride | None) -> Policy:
 
 
 class StepDefinition(Struct, frozen=True, kw_only=True):
-    """One step of a protocol: who does it, where its parameters lie in the payload, and what they must look like."""
+    """One step of a protocol: its service, where its parameters are in the payload, and their schema."""
 
     id: str
     type: str

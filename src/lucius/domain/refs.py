@@ -1,13 +1,13 @@
-"""Refs: where a command's input lies and its output goes. A ref is data; the orchestrator never opens it.
+"""Refs: the locations of a command's input and output. A ref is data; the orchestrator never opens it.
 
-`REF_INVALID` is a ref that nobody could use, `REF_FORBIDDEN` one that may not be used here. A fault never repeats the
-URI: what is wrong with it may be that it holds a secret.
+`REF_INVALID` is a malformed ref, `REF_FORBIDDEN` a ref that is not allowed here. A fault never repeats the URI, which
+may contain a secret.
 """
 
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote_plus
+from urllib.parse import unquote, unquote_plus
 
 from msgspec import Struct
 
@@ -16,7 +16,7 @@ from lucius.domain.errors import Fault
 URI_CHARS_MAX = 2048
 DEFAULT_SCHEMES = ("https", "blob", "s3", "gs")
 BUCKET_SCHEMES = frozenset({"s3", "gs"})
-"""Here the authority is a bucket, which is a container and not a host."""
+"""Schemes whose authority is a bucket, which is a container and not a host."""
 
 CREDENTIAL_PARAMETERS = frozenset(
     {
@@ -26,7 +26,7 @@ CREDENTIAL_PARAMETERS = frozenset(
         *("x-amz-signature", "x-amz-credential", "x-amz-security-token", "awsaccesskeyid", "key-pair-id"),
         # Google Cloud.
         *("x-goog-signature", "x-goog-credential", "googleaccessid"),
-        # Everybody else.
+        # Others.
         *("signature", "token", "access_token", "accesstoken", "id_token", "refresh_token", "auth_token", "jwt"),
         *("authorization", "api_key", "apikey", "api-key", "access_key", "accesskey", "secret", "client_secret"),
         *("password", "passwd", "pwd"),
@@ -34,7 +34,7 @@ CREDENTIAL_PARAMETERS = frozenset(
 )
 
 _UNUSABLE = re.compile(r"""[\x00-\x20\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\\<>"]""")
-# Most refs are as plain as this, and then one match finds nothing to say against them.
+# Most refs are this simple, and one match accepts them.
 _PLAIN = re.compile(r"([a-z][a-z0-9+.-]*)://([a-z0-9][a-z0-9.-]*)((?:/[A-Za-z0-9_./~=,+-]*)?)")
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)(?:\?([^#]*))?(?:#(.*))?", re.DOTALL)
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.~-]+)(?::([0-9]{1,5}))?")
@@ -45,7 +45,7 @@ _PARAMETER_END = re.compile("[&;]")
 class RefPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where `input_ref` and `output_ref` may point. An empty allow-list allows every host or container.
 
-    A host may be written `*.example.org`, which stands for every host below it. For `s3` and `gs` the bucket is the
+    A host may be written `*.example.org`, which matches every host below it. For `s3` and `gs` the bucket is the
     container; where only hosts are listed, it must be among those.
     """
 
@@ -54,8 +54,18 @@ class RefPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     containers: tuple[str, ...] = ()
 
 
-def ref_faults(ref: object, pointer: str, policy: RefPolicy) -> list[Fault]:
-    """What is wrong with a ref: a URI, or an object with `uri` and whatever else the services understand."""
+class FileFolders(Struct, frozen=True, kw_only=True):
+    """The folders, as absolute paths, that `file` refs of one tenant must be under. Services enforce the same."""
+
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+
+
+def ref_faults(ref: object, pointer: str, policy: RefPolicy, folders: tuple[str, ...] = ()) -> list[Fault]:
+    """What is wrong with a ref: a URI, or an object with `uri` and whatever else the services understand.
+
+    A `file` ref must be under one of `folders`.
+    """
     if isinstance(ref, dict):
         pointer += "/uri"
         if "uri" not in ref:
@@ -63,10 +73,10 @@ def ref_faults(ref: object, pointer: str, policy: RefPolicy) -> list[Fault]:
         ref = ref["uri"]
     if not isinstance(ref, str):
         return [Fault("REF_INVALID", pointer, "a ref is a URI or an object with the member uri")]
-    return _uri_faults(ref, pointer, policy)
+    return _uri_faults(ref, pointer, policy, folders)
 
 
-def _uri_faults(uri: str, pointer: str, policy: RefPolicy) -> list[Fault]:
+def _uri_faults(uri: str, pointer: str, policy: RefPolicy, folders: tuple[str, ...]) -> list[Fault]:
     plain = _PLAIN.fullmatch(uri)
     if plain and len(uri) <= URI_CHARS_MAX and "/." not in uri and plain[1] in policy.schemes and plain[1] != "file":
         if not policy.hosts and not policy.containers:
@@ -103,7 +113,23 @@ def _uri_faults(uri: str, pointer: str, policy: RefPolicy) -> list[Fault]:
         return [*faults, Fault("REF_INVALID", pointer, _authority_detail(scheme))]
     if policy.hosts or policy.containers:
         faults += _place_faults(scheme, place, path, pointer, policy)
+    if scheme == "file" and not faults:
+        faults += _file_faults(path, pointer, folders)
     return faults
+
+
+def _file_faults(path: str, pointer: str, folders: tuple[str, ...]) -> list[Fault]:
+    """Compares text only. Links are detected, and refused, when the file is opened."""
+    try:
+        path = unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        return [Fault("REF_INVALID", pointer, "the path of the URI is not percent-encoded UTF-8")]
+    if "\0" in path:
+        return [Fault("REF_INVALID", pointer, "the path of the URI holds a null character")]
+    if any(path.startswith(f"{folder}/") for folder in folders):
+        return []
+    allowed = ", ".join(f"{folder}/" for folder in folders) or "none"
+    return [Fault("REF_FORBIDDEN", pointer, f"the file must be under a folder of the tenant: {allowed}")]
 
 
 def _credential_in(parameters: str) -> str | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 JITTER_SHARE = 0.1
-"""Up to a tenth is added, never taken away: the documented wait is the shortest."""
+"""Up to a tenth is added, never subtracted: the documented wait is the minimum."""
 
 RATE_LIMIT_SECONDS_MIN = 1.0
 RATE_LIMIT_SECONDS_MAX = 86_400.0
 
 
 def backoff_seconds(schedule: tuple[float, ...], attempts_counted: int, jitter: float) -> float:
-    """The wait after this many counted attempts; the last entry repeats. `jitter` lies in [0, 1)."""
+    """The wait after this many counted attempts; the last entry repeats. `jitter` is in [0, 1)."""
     if not schedule:
         return 0.0
     wait = schedule[min(max(attempts_counted, 1), len(schedule)) - 1]

@@ -1,4 +1,4 @@
-"""Routing: which of the 16 lanes a job's directives travel. Decided once, at acceptance, and never again."""
+"""Routing: which of the 16 lanes a job's directives use. Decided once, at acceptance."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DecisionSource(StrEnum):
 
 
 class Routing(Struct, frozen=True):
-    """The pinned decision, with where it came from."""
+    """The pinned decision and its origin."""
 
     resolved_mode: Mode
     decision_source: DecisionSource
@@ -34,8 +34,13 @@ class Routing(Struct, frozen=True):
     lane: int
 
     @property
+    def requested_mode(self) -> Mode | None:
+        """The mode that the request asked for, which is always the one that was chosen; None if it named none."""
+        return self.resolved_mode if self.decision_source is DecisionSource.REQUEST else None
+
+    @property
     def topic(self) -> str:
-        return lane_topic(self.lane)
+        return LANE_TOPICS[self.lane]
 
 
 def normal_form(name: str) -> str:
@@ -60,6 +65,6 @@ def resolve_mode(requested: Mode | None, tenant: Mode | None, default: Mode) -> 
 
 
 def route(tenant_norm: str, doc_norm: str | None, mode: Mode, source: DecisionSource, reason: str) -> Routing:
-    """Pin a lane. In BURST the document id is appended plainly: a settled rule, ambiguous strings and all."""
+    """Pin a lane. In BURST the document id is appended without a separator: a fixed rule, although ambiguous."""
     key = tenant_norm + (doc_norm or "") if mode is Mode.BURST else tenant_norm
     return Routing(mode, source, reason, key, crc32(key.encode()) % LANE_COUNT)

@@ -55,7 +55,7 @@ STEP_TRANSITIONS: dict[tuple[StepStatus, StepMove], StepStatus] = {
     (S.PROCESSING, M.EXHAUSTED): S.FAILED_FINAL,
     (S.PROCESSING, M.CANCELLED): S.CANCELLED,
     (S.FAILED_RETRY, M.STARTED): S.DISPATCHING,
-    # The next four revive an attempt that timed out or whose publish was reported failed, and yet was delivered.
+    # The next four revive an attempt that timed out, or that was delivered although its publish was reported failed.
     (S.FAILED_RETRY, M.ACKED): S.PROCESSING,
     (S.FAILED_RETRY, M.SUCCEEDED): S.SUCCEEDED,
     (S.FAILED_RETRY, M.FAILED): S.FAILED_RETRY,
@@ -68,7 +68,7 @@ STEP_LIVE = frozenset({S.DISPATCHING, S.INITIATED, S.PROCESSING})
 
 
 class StepSpec(Struct, frozen=True, kw_only=True):
-    """What a step was asked to do. Written once, at acceptance."""
+    """The task of a step. Written once, at acceptance."""
 
     step_id: str
     step_type: str
@@ -89,9 +89,9 @@ class Step(Struct, frozen=True, kw_only=True):
     attempts_counted: int = 0
     """Attempts that count against the limit: all but the rate-limited ones."""
     due_at: Instant | None = None
-    """The step's own clock: the ack deadline, the lease's end, or when the next attempt is due."""
+    """The step's own timer: the ack deadline, the lease's end, or when the next attempt is due."""
     queue_until: Instant | None = None
-    """Until when an ack deadline may be moved on while the directive is provably still queued."""
+    """Until when an ack deadline may be extended while the directive is still queued."""
     ends_by: Instant | None = None
     """Until when heartbeats may extend the lease."""
     progress: float = 0.0

@@ -1,7 +1,7 @@
-"""JSON read strictly: whatever two parsers could read differently is refused.
+"""A strict JSON parser: refuses whatever two parsers could read differently.
 
-A parser that keeps the last of two equal keys, rounds a big integer or lets a lone surrogate pass makes two different
-commands hash alike. The C scanner of the standard library does the work; hooks see every object and every number.
+A parser that keeps the last of two equal keys, rounds a big integer or accepts a lone surrogate gives two different
+commands the same hash. The C scanner of the standard library does the work; hooks see every object and every number.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHOWN_MAX = 80
 
 
 def parse(body: bytes, depth_max: int) -> object:
-    """The document in `body`, or `MALFORMED_JSON` with what is wrong and where."""
+    """The document in `body`. Raises `MALFORMED_JSON`, saying what is wrong and where."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
@@ -36,7 +36,7 @@ def parse(body: bytes, depth_max: int) -> object:
         _refuse(f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}")
     except RecursionError:
         _refuse_depth(depth_max)
-    # Fewer brackets than levels cannot be too deep, and that is the case of nearly every body.
+    # A body with fewer brackets than levels cannot be too deep, and nearly every body has fewer.
     if body.count(b"{") + body.count(b"[") > depth_max and is_deeper(document, depth_max):
         _refuse_depth(depth_max)
     if _SURROGATE_ESCAPE.search(body):
@@ -53,7 +53,7 @@ def _refuse_depth(depth_max: int) -> NoReturn:
 
 
 def _shown(text: str) -> str:
-    """A piece of the body, fit to stand in an error: short, and without lone surrogates."""
+    """A piece of the body for an error message: short, and without lone surrogates."""
     whole = text.encode("utf-8", "backslashreplace").decode()
     return whole if len(whole) <= _SHOWN_MAX else whole[:_SHOWN_MAX] + "…"
 
@@ -64,7 +64,7 @@ def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                _refuse(f"the key {_shown(key)!r} stands twice in one object")
+                _refuse(f"duplicate key {_shown(key)!r}")
             seen.add(key)
     return members
 
@@ -88,7 +88,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def is_deeper(document: object, depth_max: int) -> bool:
-    """Level by level, so that the depth of the document is not the depth of our stack."""
+    """Level by level, without recursion."""
     level: list[Any] = [document] if isinstance(document, dict | list) else []
     depth = 0
     while level:

@@ -1,10 +1,10 @@
-"""Why a job waits, in one plain sentence: for whom, since when, until when."""
+"""What a job waits for, since when and until when, as one sentence."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from lucius.domain.job import Job, JobStatus
+from lucius.domain.job import WITHDRAWS_DIRECTIVES, Job, JobStatus
 from lucius.domain.step import Step, StepStatus
 from lucius.domain.time import Instant, iso
 
@@ -14,6 +14,24 @@ class WaitingOn(Struct, frozen=True):
     since: Instant
     until: Instant | None
     sentence: str
+
+
+_CAUSES = {
+    StepStatus.PENDING: "START",
+    StepStatus.DISPATCHING: "BUS",
+    StepStatus.INITIATED: "ACK",
+    StepStatus.PROCESSING: "RESULT",
+}
+
+
+def wait_cause(job: Job) -> str | None:
+    """What the job waits for, in one word; None once it has ended."""
+    if job.is_terminal:
+        return None
+    step = job.current_step
+    if job.status is JobStatus.PAUSED and not step.is_live:
+        return "RESUME"
+    return _CAUSES.get(step.status, "RETRY")
 
 
 def waiting_on(job: Job) -> WaitingOn | None:
@@ -43,6 +61,9 @@ def _step_wait(job: Job, step: Step) -> tuple[str, Instant, str]:
         case StepStatus.DISPATCHING:
             text = f"The bus has not yet taken {attempt} for service {service}; the job must end by {iso(deadline_at)}."
             return "BUS", deadline_at, text
+        case StepStatus.INITIATED if job.awaits_withdrawal and job.spec.rules_version >= WITHDRAWS_DIRECTIVES:
+            text = f"Service {service} may have taken {attempt}: the job ends with its answer, or at {iso(until)}."
+            return "ACK", until, text
         case StepStatus.INITIATED:
             lane = job.spec.routing.lane
             text = (

@@ -1,4 +1,5 @@
-"""The function worker: the functions that runbooks call, in Python. It imports nothing of the rest of lucius.
+"""The function worker: functions in Python that runbooks call. Of the rest of lucius it imports only `client` and
+`kit`.
 
     from lucius.functions import FunctionWorker, StillRunning
 
@@ -11,16 +12,18 @@
 
     worker.run()
 
-What a job goes through here, in order: a `source` gives it, the `loop` takes it up and keeps its lock, `run` makes a
-result of it by calling the `function`, `outbox` sends that result until it is answered. A job may be delivered twice (a
-worker died, a lock ran out), so a function must have the same effect once or twice: `Job.step_key` is the key for that.
+The path of a job: a `source` provides it, the `loop` takes it and renews its lock, `run` calls the `function` and
+builds the result, `outbox` sends that result until it is answered. `lucius.kit` pulls, sends, and serves health and
+metrics. A job may be delivered twice (a worker died, a lock expired), so functions must be idempotent: `Job.step_key`
+is the key for that.
 """
 
-from lucius.functions.errors import Fail, Throttled, WorkerUnusable
+from lucius.functions.errors import Fail, RateLimited, Throttled, WorkerUnusable
 from lucius.functions.job import Job, StillRunning
 from lucius.functions.settings import WorkerSettings, read_settings
 from lucius.functions.source import HttpSource, JobSource, SourceFailed, SourceRefused
 from lucius.functions.worker import FunctionWorker
+from lucius.kit.errors import ServiceUnusable
 
 __all__ = [
     "Fail",
@@ -28,6 +31,8 @@ __all__ = [
     "HttpSource",
     "Job",
     "JobSource",
+    "RateLimited",
+    "ServiceUnusable",
     "SourceFailed",
     "SourceRefused",
     "StillRunning",

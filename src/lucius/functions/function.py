@@ -1,20 +1,18 @@
-"""A function of a worker: how a job's parameters become its arguments, and how it is called."""
+"""A function of a worker: binds a job's parameters to its arguments, and calls it."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import inspect
-import threading
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from lucius.functions.errors import ParametersInvalid
 from lucius.functions.job import Job
+from lucius.kit.threads import in_thread
 
 NAMES_MAX = 20
-"""So many names are listed in a message."""
+"""How many names a message lists."""
 
 Arguments = dict[str, Any]
 
@@ -26,11 +24,11 @@ class Function:
         self.is_async = inspect.iscoroutinefunction(function)
         self._function = function
         if quick and self.is_async:
-            raise ValueError(f"{name} is async; quick functions are plain ones that never wait")
+            raise ValueError(f"{name} is async; quick functions must be sync and never wait")
         found = inspect.signature(function).parameters.values()
         for one in found:
             if one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL):
-                raise ValueError(f"{name}: parameters are given by name, which {one.name} cannot be")
+                raise ValueError(f"{name}: the parameter {one.name} cannot be passed by name")
         self._job_parameter = _job_parameter(name, function, [one.name for one in found])
         named = [one for one in found if one.kind is not one.VAR_KEYWORD and one.name != self._job_parameter]
         self._takes_any = any(one.kind is one.VAR_KEYWORD for one in found)
@@ -41,12 +39,12 @@ class Function:
             self._folded.setdefault(one.name.lower(), []).append(one.name)
 
     def bind(self, job: Job) -> Arguments:
-        """The arguments of the call. Raises `ParametersInvalid`, which names parameters and never their values."""
+        """The arguments of the call. Raises `ParametersInvalid`, which names parameters but never their values."""
         given = job.parameters
         arguments = dict(given) if given.keys() <= self._names else self._matched(given)
         if missing := self._required - arguments.keys():
             raise ParametersInvalid(
-                f"{self.name} needs {_listed(missing)}, which the job does not have; it has {_listed(given)}"
+                f"{self.name} needs {_listed(missing)}, which are not in the job; it has {_listed(given)}"
             )
         if self._job_parameter is not None:
             arguments[self._job_parameter] = job
@@ -61,10 +59,10 @@ class Function:
             return self._function(**arguments)
         if self.is_async:
             return await self._function(**arguments)
-        return await _in_thread(lambda: self._function(**arguments), self.name)
+        return await in_thread(lambda: self._function(**arguments), self.name)
 
     def _matched(self, given: Mapping[str, Any]) -> Arguments:
-        """An exact name goes first; another letter case is as good where it can mean one parameter only."""
+        """Exact names match first; another letter case matches if it is unambiguous."""
         arguments = {name: value for name, value in given.items() if name in self._names}
         unknown: list[str] = []
         for name, value in given.items():
@@ -89,14 +87,14 @@ def _listed(names: typing.Iterable[str]) -> str:
 
 
 def _job_parameter(name: str, function: Callable[..., Any], parameters: list[str]) -> str | None:
-    """The one annotated `Job` (or `Job | None`), else the one named `job`."""
+    """The parameter annotated `Job` (or `Job | None`), else the one named `job`."""
     try:
         hints = typing.get_type_hints(function)
-    except Exception:  # An annotation that only a type checker can read: what it says is compared as text.
+    except Exception:  # The annotation cannot be evaluated at run time: compare it as text.
         hints = dict(getattr(function, "__annotations__", {}))
     annotated = [one for one in parameters if _is_job(hints.get(one))]
     if len(annotated) > 1:
-        raise ValueError(f"{name} takes the job twice, as {' and as '.join(annotated)}")
+        raise ValueError(f"{name} takes the job more than once: as {' and as '.join(annotated)}")
     return annotated[0] if annotated else "job" if "job" in parameters else None
 
 
@@ -104,28 +102,3 @@ def _is_job(hint: Any) -> bool:
     if isinstance(hint, str):
         return any(part.strip().rpartition(".")[2] == "Job" for part in hint.split("|"))
     return hint is Job or Job in typing.get_args(hint)
-
-
-async def _in_thread(work: Callable[[], Any], label: str) -> Any:
-    """A thread of its own, and a daemon: work that does not end must not keep the process from ending."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-
-    def conclude(value: Any, error: BaseException | None) -> None:
-        if not future.done():
-            future.set_result(value) if error is None else future.set_exception(error)
-
-    def run() -> None:
-        value: Any = None
-        raised: BaseException | None = None
-        try:
-            value = work()
-        except (StopIteration, SystemExit, KeyboardInterrupt) as error:  # None of these may be set on a future.
-            raised = RuntimeError(f"the function raised {type(error).__name__}")
-        except BaseException as error:
-            raised = error
-        with contextlib.suppress(RuntimeError):  # The worker has ended meanwhile.
-            loop.call_soon_threadsafe(conclude, value, raised)
-
-    threading.Thread(target=run, name=f"lucius {label}", daemon=True).start()
-    return await future

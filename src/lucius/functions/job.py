@@ -1,4 +1,4 @@
-"""A job as it arrives, and the result that answers it."""
+"""A job as received, and its result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Result = dict[str, Any]
 
 
 class JobInvalid(Exception):
-    """A message that is no job. `job_id` is there if at least that could be read."""
+    """A message that is not a job. `job_id` is set if it could be read."""
 
     def __init__(self, message: str, job_id: str | None = None, correlation_data: Any = None) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class JobInvalid(Exception):
 
 
 class StillRunning(dict[str, Any]):
-    """Returned by a function whose work goes on elsewhere: the step is polled, and the function called again later."""
+    """Returned by a function whose work continues elsewhere: the step is polled, and the function called again."""
 
     def __init__(self, fields: Mapping[str, Any] | None = None) -> None:
         super().__init__({**(fields or {}), "complete": False})
@@ -40,12 +40,12 @@ class Job:
     parameters: Mapping[str, Any] = field(default_factory=dict, repr=False)
     batch_id: Any = None
     worker_id: Any = None
-    correlation_data: Any = None
-    """`kind`, `stepExecutionId`, `isInitStep`, `runbookName` and `runbookVersion`; goes back as it came."""
+    correlation_data: Any = field(default=None, repr=False)
+    """`kind`, `stepExecutionId`, `isInitStep`, `runbookName`, `runbookVersion` and `token`; returned unchanged."""
 
     @property
     def step_key(self) -> str:
-        """The same for every dispatch of a step (retries and polls too), where `job_id` is of one dispatch."""
+        """The same for every dispatch of a step (including retries and polls); `job_id` differs by dispatch."""
         step, _, dispatch = self.job_id.rpartition("-a")
         return step if step and dispatch.isdigit() else self.job_id
 
@@ -53,7 +53,7 @@ class Job:
     def read(cls, message: Any) -> Job:
         """Field names in any letter case. Raises `JobInvalid`."""
         if not isinstance(message, dict):
-            raise JobInvalid(f"a job is a JSON object, not {json_type(message)}")
+            raise JobInvalid(f"a job must be a JSON object, not {json_type(message)}")
         if "jobId" not in message or "functionName" not in message or "parameters" not in message:
             message = {FIELDS_FOLDED.get(str(name).lower(), name): value for name, value in message.items()}
         job_id, correlation = message.get("jobId"), message.get("correlationData")
@@ -70,22 +70,22 @@ class Job:
 
 
 def success(job_id: str, correlation_data: Any, value: Any, duration_ms: int) -> Result:
-    """Raises `ResultInvalid` if the value cannot travel."""
+    """Raises `ResultInvalid` if the value cannot be sent."""
     try:
         size = len(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
     except (TypeError, ValueError, RecursionError) as error:
-        raise ResultInvalid(f"what the function returned is not JSON: {type(error).__name__}") from error
+        raise ResultInvalid(f"the function's return value is not JSON: {type(error).__name__}") from error
     if size > RESULT_BYTES_MAX:
-        what_to_do = "keep it elsewhere and return where it is"
-        raise ResultInvalid(f"what the function returned has {size} bytes, more than {RESULT_BYTES_MAX}: {what_to_do}")
+        what_to_do = "store it elsewhere and return its location"
+        raise ResultInvalid(f"the function's return value has {size} bytes, more than {RESULT_BYTES_MAX}: {what_to_do}")
     return _result(job_id, correlation_data, "Success", value, None, duration_ms)
 
 
 def failure(
     job_id: str, correlation_data: Any, error: BaseException, duration_ms: int, tries: int, throttled: bool = False
 ) -> Result:
-    told = {"message": message_of(error), "type": type_of(error), "isThrottled": throttled, "attempts": tries}
-    return _result(job_id, correlation_data, "Failure", None, told, duration_ms)
+    error_fields = {"message": message_of(error), "type": type_of(error), "isThrottled": throttled, "attempts": tries}
+    return _result(job_id, correlation_data, "Failure", None, error_fields, duration_ms)
 
 
 def outcome_of(result: Result) -> str:

@@ -1,4 +1,4 @@
-"""The worker's loop: takes jobs while there is room, keeps their locks while they run, and drains when told to stop."""
+"""The worker's loop: pulls jobs while there is capacity, renews their locks while they run, and drains on stop."""
 
 from __future__ import annotations
 
@@ -11,95 +11,85 @@ from typing import Any
 
 from lucius.functions.errors import message_of
 from lucius.functions.function import Function
-from lucius.functions.job import Job, JobInvalid, failure
+from lucius.functions.job import Job, JobInvalid, Result, failure, outcome_of
+from lucius.functions.metrics import Metrics
 from lucius.functions.outbox import Outbox
 from lucius.functions.run import Run
 from lucius.functions.settings import WorkerSettings
-from lucius.functions.source import JobSource, SourceFailed, backoff_seconds
+from lucius.functions.source import JobSource, SourceFailed
+from lucius.kit.consumer import Consumer
+from lucius.kit.health import Health
 
 RENEWED_MAX = 256
-"""How many locks are extended in one call."""
+"""How many locks are renewed in one call."""
 SEND_SECONDS_MIN = 5.0
-"""Results have at least so long to leave after the drain, whatever the functions have used of it."""
-EMPTY_PULL_SECONDS = 0.1
-SAME_FAILURE_SECONDS = 60.0
-"""A failure that stays the same is told again so often."""
+"""Minimum time to send results after the drain, however long the functions took."""
 
 log = logging.getLogger("lucius.functions")
 
 
 class Loop:
-    def __init__(self, functions: Mapping[str, Function], source: JobSource, settings: WorkerSettings) -> None:
+    def __init__(
+        self,
+        worker_id: str,
+        functions: Mapping[str, Function],
+        source: JobSource,
+        settings: WorkerSettings,
+        health: Health,
+        metrics: Metrics,
+    ) -> None:
         self._functions = functions
         self._source = source
         self._settings = settings
+        self._health = health
+        self._metrics = metrics
         is_quick = all(one.quick for one in functions.values())
         self._running_max = settings.pull_max if is_quick else settings.concurrency
         self._held_since: dict[str, float] = {}
-        """Jobs that run or whose result is unsent: they are renewed, and not taken a second time."""
+        """Jobs that are running or whose result is unsent: their locks are renewed, and redeliveries are ignored."""
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._outbox = Outbox(source, settings.results_max, self._settled)
-        self._room_made = asyncio.Event()
-        self._told: tuple[str, float] = ("", 0.0)
+        self._outbox = Outbox(source, settings.results_max, self._settled, metrics)
+        self._capacity_freed = asyncio.Event()
+        # With a health port, the first pull returns at once and shows whether the server is reachable.
+        self._may_wait = not settings.health_port
+        self._consumer = Consumer(worker_id, "jobs", self._pull, (self,), self._take, health, log)
 
     async def run(self, stop: asyncio.Event) -> list[str]:
-        """Work until `stop` is set, then drain. Gives the ids of jobs that were left unfinished or unanswered."""
+        """Work until `stop` is set, then drain. Returns the ids of jobs that were left unfinished or unanswered."""
         sending = asyncio.create_task(self._outbox.send_forever())
         renewing = asyncio.create_task(self._renew_forever())
-        pulling = asyncio.create_task(self._pull_forever())
-        stopping = asyncio.create_task(stop.wait())
+        pulling = asyncio.create_task(self._consumer.run(stop))
         try:
-            # The others end only by a defect, which must not go unseen while the worker stands still.
-            ended, _ = await asyncio.wait((sending, renewing, pulling, stopping), return_when=asyncio.FIRST_COMPLETED)
+            # Pulling ends when `stop` is set; the other tasks end only by a bug, which must be reported.
+            ended, _ = await asyncio.wait((sending, renewing, pulling), return_when=asyncio.FIRST_COMPLETED)
             pulling.cancel()
             await self._drain()
             for one in ended:
                 one.result()
         finally:
-            rest = (sending, renewing, pulling, stopping, *self._running.values())
+            rest = (sending, renewing, pulling, *self._running.values())
             for task in rest:
                 task.cancel()
             await asyncio.gather(*rest, return_exceptions=True)
         return list(self._held_since)
 
-    def _room(self) -> int:
+    @property
+    def free(self) -> int:
         if len(self._outbox) >= self._settings.unsent_max:
             return 0
         return min(self._settings.pull_max, self._running_max - len(self._running))
 
-    async def _pull_forever(self) -> None:
-        failures = 0
-        while True:
-            while (room := self._room()) < 1:
-                self._room_made.clear()
-                await self._room_made.wait()
-            started_at = time.monotonic()
-            try:
-                messages = await self._source.pull(room, self._settings.wait_seconds)
-            except Exception as error:
-                self._tell_of(error)
-                asked = error.retry_after_seconds if isinstance(error, SourceFailed) else None
-                await asyncio.sleep(backoff_seconds(failures, asked))
-                failures += 1
-                continue
-            if failures:
-                log.info("jobs can be pulled again")
-                failures, self._told = 0, ("", 0.0)
-            for message in messages:
-                self._take(message)
-            if not messages and time.monotonic() - started_at < EMPTY_PULL_SECONDS:
-                # A server that does not hold the call open must not be asked without end.
-                await asyncio.sleep(EMPTY_PULL_SECONDS)
+    async def wait(self) -> None:
+        while self.free < 1:
+            self._capacity_freed.clear()
+            await self._capacity_freed.wait()
 
-    def _tell_of(self, error: Exception) -> None:
-        text, at = str(error), time.monotonic()
-        if text == self._told[0] and at - self._told[1] < SAME_FAILURE_SECONDS:
-            return
-        self._told = (text, at)
-        if isinstance(error, SourceFailed):
-            log.error("no jobs can be pulled, trying again: %s", text)
-        else:
-            log.error("no jobs can be pulled: a defect of the source; trying again", exc_info=error)
+    async def _pull(self, count_max: int) -> list[Any]:
+        # A pull that does not wait is answered even by a server that cannot hold more calls open.
+        wait_seconds, self._may_wait = self._settings.wait_seconds if self._may_wait else 0.0, False
+        jobs = await self._source.pull(count_max, wait_seconds)
+        self._may_wait = True
+        return jobs
 
     def _take(self, message: Any) -> None:
         try:
@@ -108,10 +98,10 @@ class Loop:
             log.error("a message is not a job: %s", message_of(error))
             if error.job_id is not None and error.job_id not in self._held_since:
                 self._held_since[error.job_id] = time.monotonic()
-                self._outbox.add(failure(error.job_id, error.correlation_data, error, 0, 1))
+                self._ended("", failure(error.job_id, error.correlation_data, error, 0, 1))
             return
         if job.job_id in self._held_since:
-            log.info("%s: delivered again while it is in work here; not run a second time", job.job_id)
+            log.info("%s: redelivered while it is running here; ignored", job.job_id)
             return
         self._held_since[job.job_id] = time.monotonic()
         run = Run(
@@ -120,25 +110,32 @@ class Loop:
             throttle_tries=self._settings.throttle_tries,
             throttle_base_seconds=self._settings.throttle_base_seconds,
         )
-        result = run.at_once()
+        result = run.result_without_waiting()
         if result is not None:
-            self._outbox.add(result)
+            self._ended(job.function_name, result)
         else:
-            self._running[job.job_id] = asyncio.create_task(self._finish(job.job_id, run))
+            self._running[job.job_id] = asyncio.create_task(self._finish(job, run))
+            self._metrics.in_work(len(self._running))
 
-    async def _finish(self, job_id: str, run: Run) -> None:
+    def _ended(self, function: str, result: Result) -> None:
+        self._metrics.job(function, outcome_of(result), result["durationMs"] / 1_000)
+        self._outbox.add(result)
+
+    async def _finish(self, job: Job, run: Run) -> None:
+        job_id = job.job_id
         try:
-            self._outbox.add(await run.result())
+            self._ended(job.function_name, await run.result())
         except Exception:
             del self._held_since[job_id]
-            log.exception("%s: a defect of the function worker; the job's lock will run out", job_id)
+            log.exception("%s: a bug in the function worker; the job's lock will expire", job_id)
         finally:
             del self._running[job_id]
-            self._room_made.set()
+            self._metrics.in_work(len(self._running))
+            self._capacity_freed.set()
 
     def _settled(self, job_id: str) -> None:
         del self._held_since[job_id]
-        self._room_made.set()
+        self._capacity_freed.set()
 
     async def _renew_forever(self) -> None:
         every = wait_seconds = self._settings.renew_seconds
@@ -154,23 +151,24 @@ class Loop:
         try:
             renewed = await self._source.renew(job_ids)
         except SourceFailed as error:
-            log.warning("the locks of %d jobs are not extended: %s", len(job_ids), error)
+            log.warning("could not renew the locks of %d jobs: %s", len(job_ids), error)
             return False
         except Exception:
-            log.exception("the locks of %d jobs are not extended: a defect of the source", len(job_ids))
+            log.exception("could not renew the locks of %d jobs: a bug in the source", len(job_ids))
             return False
         for job_id, is_ours in zip(job_ids, renewed, strict=False):
             if not is_ours and job_id in self._running:
-                log.warning("%s: the lock is lost; it goes on, and another worker may run it as well", job_id)
+                log.warning("%s: lost the lock; the job continues, and another worker may also run it", job_id)
         return True
 
     async def _drain(self) -> None:
+        self._health.drains()
         deadline = time.monotonic() + self._settings.drain_seconds
         if self._running:
-            log.info("draining: %d jobs still run", len(self._running))
+            log.info("draining: %d jobs still running", len(self._running))
             await asyncio.wait(self._running.values(), timeout=self._settings.drain_seconds)
         for job_id, task in list(self._running.items()):
-            log.warning("%s: not done in %g s; its lock runs out", job_id, self._settings.drain_seconds)
+            log.warning("%s: not done in %g s; its lock will expire", job_id, self._settings.drain_seconds)
             task.cancel()
         with suppress(TimeoutError):
             async with asyncio.timeout(max(SEND_SECONDS_MIN, deadline - time.monotonic())):

@@ -1,4 +1,4 @@
-"""One job's run: from the job to its result. Nothing that a function does is raised here; it all becomes a result."""
+"""Runs one job and builds its result. No error of a function is raised here; all become results."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import random
 import time
 from collections.abc import Mapping
 
-from lucius.functions.errors import FunctionUnknown, ResultInvalid, Throttled, place_of, type_of
+from lucius.functions.errors import FunctionUnknown, RateLimited, ResultInvalid, place_of, type_of
 from lucius.functions.function import Arguments, Function
 from lucius.functions.job import Job, Result, failure, outcome_of, success
 
 THROTTLED_SECONDS_MAX = 20.0
-"""From the first throttled try to the last, in all: a third of the job's lock."""
+"""Total time from the first throttled attempt to the last: a third of the job's lock."""
 
 log = logging.getLogger("lucius.functions")
 
@@ -33,8 +33,8 @@ class Run:
         self._wait_seconds = 0.0
         self._throttled_until: float | None = None
 
-    def at_once(self) -> Result | None:
-        """The result, if it can be had without waiting: a quick function's, or that of a job that cannot be run."""
+    def result_without_waiting(self) -> Result | None:
+        """The result, if available without waiting: of a quick function, or of a job that cannot be run."""
         try:
             self._function = self._found()
             self._arguments = self._function.bind(self._job)
@@ -46,12 +46,12 @@ class Run:
         self._tries = 1
         try:
             return self._succeeded(self._function.call(self._arguments))
-        except BaseException as error:  # Nothing waits here, so even a CancelledError is the function's own.
+        except BaseException as error:  # Nothing awaits here, so even a CancelledError comes from the function.
             return self._ended(error)
 
     async def result(self) -> Result:
-        """The result, once `at_once` had none."""
-        assert self._function is not None, "at_once goes first"
+        """The result, after `result_without_waiting` returned None."""
+        assert self._function is not None, "call result_without_waiting first"
         while True:
             await asyncio.sleep(self._wait_seconds)
             self._tries += 1
@@ -60,7 +60,7 @@ class Run:
             except asyncio.CancelledError as error:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
-                    raise  # The worker stops. One that the function raised by itself is a failure like any other.
+                    raise  # The worker stops. If the function itself raised it, it is an ordinary failure.
                 return self._failed(error)
             except (Exception, SystemExit, KeyboardInterrupt) as error:
                 ended = self._ended(error)
@@ -86,8 +86,8 @@ class Run:
         return result
 
     def _ended(self, error: BaseException) -> Result | None:
-        """A failure, or nothing if there is another try after `_wait_seconds`."""
-        if not isinstance(error, Throttled):
+        """A failure, or None if there is another attempt after `_wait_seconds`."""
+        if not isinstance(error, RateLimited):
             return self._failed(error)
         now = time.monotonic()
         if self._throttled_until is None:

@@ -1,4 +1,4 @@
-"""A function worker: a worker id, and a function for each name that runbooks call."""
+"""A function worker: a worker id, and the functions that runbooks call by name."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ import itertools
 import logging
 import os
 import re
-import signal
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
-from lucius.functions.errors import WorkerUnusable
 from lucius.functions.function import Function
 from lucius.functions.job import Job, Result
 from lucius.functions.loop import Loop
+from lucius.functions.metrics import Metrics
 from lucius.functions.run import Run
-from lucius.functions.settings import WorkerSettings, read_settings
+from lucius.functions.settings import HEALTH_PORT_VARIABLE, WorkerSettings, read_settings
 from lucius.functions.source import HttpSource, JobSource
+from lucius.kit.errors import ServiceUnusable
+from lucius.kit.health import Health, HealthServer
+from lucius.kit.process import quiet_http_log, run_process
 
-EXIT_UNUSABLE = 2
-EXIT_ASKED_TWICE = 130
 _WORKER_ID = re.compile(r"[!-~]{1,128}")
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -31,7 +30,7 @@ log = logging.getLogger("lucius.functions")
 
 
 class FunctionWorker:
-    """Runs the functions that runbooks' steps with this `worker_id` name."""
+    """Runs the functions of runbook steps with this `worker_id`."""
 
     def __init__(self, worker_id: str) -> None:
         if not _WORKER_ID.fullmatch(worker_id):
@@ -41,16 +40,16 @@ class FunctionWorker:
         self._calls = itertools.count(1)
 
     def function(self, name: str, *, quick: bool = False) -> Callable[[F], F]:
-        """Make a function, sync or async, the one that jobs of this name call, with their parameters by keyword.
+        """Register a function, sync or async, for jobs of this name, called with their parameters as keyword arguments.
 
-        It returns what JSON can hold; a dict's fields can be output parameters. An async one runs in the worker's event
-        loop and must not block it; a sync one runs in a thread. A sync one that is `quick` runs in the event loop: for
-        work of a millisecond at most, which never waits.
+        It returns a JSON value; the fields of a dict can be output parameters. An async function runs in the worker's
+        event loop and must not block it; a sync one runs in a thread. A sync function that is `quick` runs in the event
+        loop: for work of at most a millisecond that never waits.
         """
 
         def decorate(function: F) -> F:
             if name in self.functions:
-                raise ValueError(f"the worker {self.worker_id} has a function {name} already")
+                raise ValueError(f"the worker {self.worker_id} already has a function {name}")
             self.functions[name] = Function(name, function, quick=quick)
             return function
 
@@ -73,17 +72,18 @@ class FunctionWorker:
             throttle_tries=settings.throttle_tries,
             throttle_base_seconds=settings.throttle_base_seconds,
         )
-        return run.at_once() or await run.result()
+        return run.result_without_waiting() or await run.result()
 
     def run(self, **settings: Any) -> None:
-        """Work until SIGTERM or SIGINT, then finish what runs; ends the process if it cannot start."""
-        if not logging.getLogger().handlers:
-            logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-        try:
-            asyncio.run(self._run_until_signal(settings))
-        except WorkerUnusable as error:
-            print(f"{self.worker_id}: {error}", file=sys.stderr)
-            sys.exit(EXIT_UNUSABLE)
+        """Work until SIGTERM or SIGINT, then finish running jobs; ends the process if it cannot start."""
+
+        async def main(stop: asyncio.Event) -> None:
+            if await self.serve(stop, read_settings(**settings)):
+                # Unfinished work may be in a thread that Python would wait for forever.
+                logging.shutdown()
+                os._exit(0)
+
+        run_process(self.worker_id, main)
 
     async def serve(
         self,
@@ -92,32 +92,22 @@ class FunctionWorker:
         *,
         source: JobSource | None = None,
     ) -> list[str]:
-        """Work until `stop` is set, inside an event loop of one's own. Gives the ids of jobs that were left unfinished
-        or unanswered when the drain's time was over. Raises `WorkerUnusable`."""
+        """Work until `stop` is set, in the caller's event loop. Returns the ids of jobs that were unfinished or
+        unanswered when the drain timed out. Raises `ServiceUnusable`."""
         if not self.functions:
-            raise WorkerUnusable("the worker has no function; decorate one with @worker.function(...)")
+            raise ServiceUnusable("the worker has no function; decorate one with @worker.function(...)")
         settings = settings or read_settings()
-        # The client's own line for every request would bury the log under long polls.
-        logging.getLogger("httpx").setLevel(logging.WARNING)
+        quiet_http_log()
+        health, metrics = Health(), Metrics(self.worker_id, self.functions)
         async with AsyncExitStack() as stack:
             if source is None:
                 source = await stack.enter_async_context(HttpSource(self.worker_id, settings))
                 log.info("%s: jobs from %s", self.worker_id, settings.url)
-            log.info("%s: has %s", self.worker_id, ", ".join(sorted(self.functions)))
-            return await Loop(self.functions, source, settings).run(stop or asyncio.Event())
-
-    async def _run_until_signal(self, given: Mapping[str, Any]) -> None:
-        settings = read_settings(**given)
-        stop = asyncio.Event()
-
-        def asked() -> None:
-            if stop.is_set():
-                os._exit(EXIT_ASKED_TWICE)  # Asked twice: somebody is in a hurry. The jobs' locks will run out.
-            stop.set()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, asked)
-        if await self.serve(stop, settings):
-            # What did not end in time may sit in a thread that Python would wait for without end.
-            logging.shutdown()
-            os._exit(0)
+            log.info("%s: functions: %s", self.worker_id, ", ".join(sorted(self.functions)))
+            if settings.health_port:
+                served = (settings.health_host, settings.health_port, health, metrics.render, HEALTH_PORT_VARIABLE)
+                stack.enter_context(HealthServer(*served))
+            beating = asyncio.create_task(health.beat_forever())
+            stack.callback(beating.cancel)
+            loop = Loop(self.worker_id, self.functions, source, settings, health, metrics)
+            return await loop.run(stop or asyncio.Event())

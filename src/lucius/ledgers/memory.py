@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
 
 from msgspec.structs import replace
 
 from lucius.domain.attempt import Attempt, DispatchStatus
 from lucius.domain.effects import Event
 from lucius.domain.job import OUTBOX, Job, JobStatus
-from lucius.domain.step import StepStatus
-from lucius.domain.time import Instant
+from lucius.domain.step import Step, StepStatus
+from lucius.domain.time import CLOCK_TOLERANCE_SECONDS, Instant, after
 from lucius.ports.bus import Bus
 from lucius.ports.ledger import (
     Change,
@@ -24,6 +23,7 @@ from lucius.ports.ledger import (
     OutboxRow,
     Repairs,
     Saturated,
+    UnreadableJob,
     Webhook,
 )
 
@@ -75,8 +75,10 @@ class MemoryLedger:
             if current is None or current.revision != change.before.revision:
                 return Conflict()
         self._move_slots(change)
+        job = self._with_noted_holders(job)
         self._jobs[job.job_id] = replace(job, revision=job.revision + 1)
         attempts = self._attempts.setdefault(job.job_id, {})
+        attempts.update({(index, attempt.attempt_no): attempt for index, attempt in change.past_attempts})
         for index, step in enumerate(job.steps):
             if step.attempt is not None:
                 attempts[index, step.attempt.attempt_no] = step.attempt
@@ -84,6 +86,28 @@ class MemoryLedger:
         if change.webhook is not None:
             self._webhooks.setdefault(job.job_id, change.webhook)
         return Committed()
+
+    def _with_noted_holders(self, job: Job) -> Job:
+        current = self._jobs.get(job.job_id)
+        if current is None:
+            return job
+        pairs = zip(current.steps, job.steps, strict=True)
+        return replace(job, steps=tuple(_with_noted_holder(was, step) for was, step in pairs))
+
+    async def note_holder(
+        self, job_id: str, step_index: int, attempt_no: int, lease_id: str, instance: str
+    ) -> str | None:
+        job = self._jobs.get(job_id)
+        step = job.steps[step_index] if job is not None else None
+        if job is None or step is None or step.attempt is None or not _is_unanswered(step.attempt):
+            return None
+        if (step.attempt.attempt_no, step.attempt.lease_id) != (attempt_no, lease_id):
+            return None
+        attempt = replace(step.attempt, acked_by=step.attempt.acked_by or instance)
+        steps = (*job.steps[:step_index], replace(step, attempt=attempt), *job.steps[step_index + 1 :])
+        self._jobs[job_id] = replace(job, steps=steps)
+        self._attempts[job_id][step_index, attempt_no] = attempt
+        return attempt.acked_by
 
     def _move_slots(self, change: Change) -> None:
         was_open = change.before is not None and not change.before.is_terminal
@@ -102,8 +126,8 @@ class MemoryLedger:
         rows = [row for row in own if ignore_claims or row.attempt.claimed_until <= now]
         return [row.job_id for row in rows[:limit]]
 
-    async def outbox(self, limit: int) -> list[OutboxRow]:
-        return self._unsent()[:limit]
+    async def outbox(self, limit: int) -> list[OutboxRow | UnreadableJob]:
+        return [*self._unsent()[:limit]]
 
     def _unsent(self) -> list[OutboxRow]:
         rows = [
@@ -111,7 +135,7 @@ class MemoryLedger:
                 job_id=job.job_id,
                 step_id=job.steps[index].spec.step_id,
                 tenant_id=job.spec.tenant_id,
-                lane=job.spec.routing.lane,
+                routing=job.spec.routing,
                 attempt=attempt,
             )
             for job in self._jobs.values()
@@ -127,13 +151,13 @@ class MemoryLedger:
         job = self._jobs[job_id]
         return Duplicate(job.job_id, job.spec.idempotency_hash, job.status)
 
-    async def jobs(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[Job]:
+    async def jobs(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[Job | UnreadableJob]:
         found = [
             job
             for job_id, job in self._jobs.items()
             if (before_id is None or job_id < before_id) and _matches(job, filter_)
         ]
-        return sorted(found, key=lambda job: job.job_id, reverse=True)[:limit]
+        return [*sorted(found, key=lambda job: job.job_id, reverse=True)[:limit]]
 
     async def attempts(self, job_id: str) -> dict[str, list[Attempt]]:
         by_step: dict[str, list[Attempt]] = {}
@@ -147,16 +171,35 @@ class MemoryLedger:
     async def inflight(self) -> dict[str, int]:
         return {scope: count for scope, count in self._slots.items() if count}
 
-    async def webhooks_due(self, now: Instant, limit: int, claim_until: Instant) -> list[Webhook]:
-        due = [webhook for webhook in self._webhooks.values() if 0 < webhook.next_at <= now][:limit]
-        for webhook in due:
-            self._webhooks[webhook.job_id] = replace(webhook, next_at=claim_until)
-        return due
+    async def webhooks_due(
+        self, now: Instant, after_tenant: str, tenants_max: int, per_tenant_max: int
+    ) -> list[Webhook]:
+        by_tenant: dict[str, list[Webhook]] = {}
+        for webhook in sorted(self._webhooks.values(), key=lambda one: one.next_at):
+            if 0 < webhook.next_at <= now:
+                by_tenant.setdefault(webhook.tenant_id, []).append(webhook)
+        tenants = sorted(by_tenant, key=lambda tenant: (tenant <= after_tenant, tenant))[:tenants_max]
+        return [webhook for tenant in tenants for webhook in by_tenant[tenant][:per_tenant_max]]
+
+    async def claim_webhooks(self, job_ids: Sequence[str], now: Instant, claim_until: Instant) -> set[str]:
+        owed = [self._webhooks[job_id] for job_id in job_ids if job_id in self._webhooks]
+        claimed = {webhook.job_id for webhook in owed if 0 < webhook.next_at <= now}
+        for job_id in claimed:
+            self._webhooks[job_id] = replace(self._webhooks[job_id], next_at=claim_until)
+        return claimed
 
     async def webhook_done(self, webhook: Webhook, delivered: bool) -> None:
         self._webhooks[webhook.job_id] = replace(webhook, next_at=0) if delivered else webhook
 
-    async def repair(self, now: Instant) -> Repairs:
+    async def shorten_webhooks(self, latest: Sequence[Instant]) -> None:
+        for job_id, webhook in self._webhooks.items():
+            allowed = latest[min(webhook.attempts, len(latest) - 1)] + webhook.asked_wait_ms
+            if webhook.next_at > allowed:
+                self._webhooks[job_id] = replace(webhook, next_at=allowed)
+
+    async def repair(self, now: Instant, claim_seconds: float) -> Repairs:
+        tolerated = after(now, CLOCK_TOLERANCE_SECONDS)
+        claimed_max = after(tolerated, claim_seconds)
         counted: dict[str, int] = {}
         woken = 0
         for job in list(self._jobs.values()):
@@ -164,8 +207,9 @@ class MemoryLedger:
                 continue
             for scope in job.slots:
                 counted[scope] = counted.get(scope, 0) + 1
-            if job.engine == OUTBOX and (job.wake_at is None or _is_orphaned(job)):
-                self._jobs[job.job_id] = replace(job, wake_at=now, revision=job.revision + 1)
+            is_ahead = job.current_step.updated_at > tolerated
+            if job.engine == OUTBOX and (job.wake_at is None or is_ahead or _is_orphaned(job, claimed_max)):
+                self._jobs[job.job_id] = replace(job, wake_at=min(now, job.wake_at or now), revision=job.revision + 1)
                 woken += 1
         wrong = [s for s in self._slots | counted if self._slots.get(s, 0) != counted.get(s, 0)]
         self._slots = counted
@@ -187,14 +231,32 @@ class MemoryLedger:
                 del self._claims[key]
         return len(old[:limit])
 
-    async def health(self) -> dict[str, Any]:
-        return {"ledger": "memory"}
+    async def health(self) -> str:
+        return "memory"
 
 
-def _is_orphaned(job: Job) -> bool:
-    step = job.current_step
-    is_unsent = step.attempt is not None and step.attempt.dispatch is DispatchStatus.PENDING
-    return step.status is StepStatus.DISPATCHING and not is_unsent
+def _is_unanswered(attempt: Attempt) -> bool:
+    return attempt.acked_at is None and attempt.verdict is None
+
+
+def _with_noted_holder(was: Step, step: Step) -> Step:
+    """A holder that was noted stays until the ACK or the RESULT is written."""
+    before, after = was.attempt, step.attempt
+    if before is None or after is None or before.lease_id != after.lease_id or not _is_unanswered(after):
+        return step
+    return (
+        step
+        if after.acked_by or not before.acked_by
+        else replace(step, attempt=replace(after, acked_by=before.acked_by))
+    )
+
+
+def _is_orphaned(job: Job, claimed_max: Instant) -> bool:
+    """Whether nobody will publish its directive: it is not unsent, or claimed for longer than anybody may."""
+    step, attempt = job.current_step, job.current_step.attempt
+    is_unsent = attempt is not None and attempt.dispatch is DispatchStatus.PENDING
+    is_claimable = is_unsent and attempt is not None and attempt.claimed_until <= claimed_max
+    return step.status is StepStatus.DISPATCHING and not is_claimable
 
 
 def _matches(job: Job, wanted: JobFilter) -> bool:
@@ -205,6 +267,7 @@ def _matches(job: Job, wanted: JobFilter) -> bool:
         and (wanted.request_type is None or spec.request_type == wanted.request_type)
         and (wanted.created_from is None or spec.created_at >= wanted.created_from)
         and (wanted.created_to is None or spec.created_at < wanted.created_to)
+        and (wanted.job_id is None or spec.job_id == wanted.job_id)
         and (wanted.open_on is None or (job.engine == wanted.open_on and not job.is_terminal))
         and (not wanted.dead_letter or (job.dead_letter and job.status is JobStatus.FAILED_FINAL))
     )

@@ -1,1 +1,1 @@
-"""A load generator: it knows LUCIUS over HTTP only, and imports nothing of it."""
+"""A load generator: it uses LUCIUS over HTTP only, and imports nothing of it."""

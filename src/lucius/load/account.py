@@ -1,4 +1,4 @@
-"""What happened in a run, counted. Pure: moments are arguments, in seconds of one clock that never goes back."""
+"""Counts the events of a run. Pure: times are arguments, in seconds of one monotonic clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PERCENTILES = (50, 90, 95, 99)
 
 
 class Samples:
-    """Every sample is kept, so percentiles are exact."""
+    """Keeps every sample, so percentiles are exact."""
 
     def __init__(self) -> None:
         self._values: list[float] = []
@@ -24,25 +24,25 @@ class Samples:
         self._sorted = False
 
     def percentile(self, percent: float) -> float | None:
-        """By nearest rank: a value that was measured, and that so many per cent of all do not exceed."""
+        """By nearest rank: a measured value that this percentage of samples does not exceed."""
         if not self._values:
             return None
         if not self._sorted:
-            # What was sorted before is one run to this sort, so asking again and again while samples come stays cheap.
+            # Sorting is cheap when repeated: the sorted part is a single run for this algorithm.
             self._values.sort()
             self._sorted = True
         return self._values[max(0, math.ceil(percent / 100 * len(self._values)) - 1)]
 
     def in_milliseconds(self) -> dict[str, float | int | None]:
-        told: dict[str, float | int | None] = {"count": len(self)}
+        fields: dict[str, float | int | None] = {"count": len(self)}
         for name, percent in (*((f"p{number}", number) for number in PERCENTILES), ("max", 100)):
             value = self.percentile(percent)
-            told[name] = None if value is None else round(value * 1_000, 2)
-        return told
+            fields[name] = None if value is None else round(value * 1_000, 2)
+        return fields
 
 
 class Account:
-    """`meant_at` is when a command was to be sent. Waiting behind others and being refused count into its latency."""
+    """`meant_at` is when a command should be sent. Waiting behind others and rejections count toward its latency."""
 
     def __init__(self) -> None:
         self.submitted = 0
@@ -55,7 +55,7 @@ class Account:
         self.acceptance = Samples()
         self.whole = Samples()
         self.looks = Samples()
-        """Times between one look for ended jobs and the next."""
+        """Times between two polls for ended jobs."""
         self.first_at: float | None = None
         self.last_end_at: float | None = None
         self.progress_at: float | None = None
@@ -70,7 +70,7 @@ class Account:
 
     def submit(self, at: float) -> None:
         if self.submitted == self.ended_total:
-            # Nothing was under way, so whatever time has passed nobody was waiting for anything.
+            # Nothing was in flight before, so the time until now is not a stall.
             self.progress_at = at
         self.submitted += 1
         self.first_at = at if self.first_at is None else self.first_at
@@ -88,15 +88,15 @@ class Account:
         self.last_end_at = self.progress_at = at
 
     def refuse(self, code: str) -> None:
-        """A command was not taken; it is sent again."""
+        """A command was rejected; it is sent again."""
         self.refused[code] += 1
 
     def retry_call(self, code: str) -> None:
-        """Another call (a read, a pull, a batch of callbacks) was not answered as it should; it is made again."""
+        """Another call (a read, a pull, a batch of callbacks) failed; it is repeated."""
         self.retried_calls[code] += 1
 
     def stalled_seconds(self, now: float) -> float:
-        """How long something has been under way without anything being accepted or ended."""
+        """How long jobs have been in flight without any being accepted or ended."""
         if self.submitted == self.ended_total or self.progress_at is None:
             return 0.0
         return now - self.progress_at
@@ -111,7 +111,7 @@ class Account:
 
 
 class ServicesAccount:
-    """What played services were given, made of it, and were answered."""
+    """Directives and callbacks of the simulated services."""
 
     def __init__(self) -> None:
         self.directives: Counter[str] = Counter()

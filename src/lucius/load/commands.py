@@ -1,4 +1,4 @@
-"""The commands of a run: one template, and for each command a key, a correlation id and a tenant of its own."""
+"""The commands of a run: one template, and for each command its own key, correlation id and tenant."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Json = dict[str, Any]
 
 
 class Commands:
-    """Numbered from 1. The number stands in the correlation id, by which a played service knows its directive."""
+    """Numbered from 1. The number is in the correlation id, by which a simulated service recognizes its directive."""
 
     def __init__(self, template: Mapping[str, Any], tenants: int | None) -> None:
         self._template = dict(template)
         self._tenants = tenants
-        # The run's name is never that of another run, whatever the seed: the same key would be the same job.
+        # The run's name is unique, whatever the seed: a repeated key would be the same job.
         self._prefix = f"load-{uuid.uuid4().hex[:16]}-"
 
     @property
@@ -44,7 +44,7 @@ class Commands:
         return json.dumps(self.envelope(number), ensure_ascii=False, separators=(",", ":")).encode()
 
     def number_of(self, correlation_id: object) -> int | None:
-        """Which command of this run a directive belongs to; None if to another's."""
+        """The number of the command that a directive belongs to; None if it is from another run."""
         if not isinstance(correlation_id, str) or not correlation_id.startswith(self._prefix):
             return None
         number = correlation_id.removeprefix(self._prefix)
@@ -52,7 +52,7 @@ class Commands:
 
 
 def built_in(request_type: str, protocol: Mapping[str, Any]) -> Json:
-    """A small command that the protocol should accept, with refs that nobody can open."""
+    """A small command that the protocol should accept, with refs that cannot be opened."""
     return {
         "schema_version": "1",
         "tenant_id": "load-1",
@@ -64,7 +64,7 @@ def built_in(request_type: str, protocol: Mapping[str, Any]) -> Json:
 
 
 def smallest_payload(protocol: Mapping[str, Any]) -> Json:
-    """What each step's schema requires and no more, each at the place where the step looks for it."""
+    """The minimum that each step's schema requires, at the place where the step reads it."""
     payload: Json = {}
     for step in protocol.get("steps") or ():
         value = smallest(step.get("payload_schema"))
@@ -80,15 +80,15 @@ def smallest_payload(protocol: Mapping[str, Any]) -> Json:
 
 
 def smallest(schema: Any, depth: int = 0) -> Any:
-    """A value that a plain schema accepts. It does not read them all (patterns, say); the server has the last word."""
+    """A value that a simple schema accepts. Some keywords are not supported (patterns, say); the server decides."""
     if not isinstance(schema, Mapping) or depth > DEPTH_MAX:
         return {}
-    for told in ("examples", "enum", "anyOf", "oneOf"):
-        if schema.get(told):
-            return smallest(schema[told][0], depth + 1) if told.endswith("Of") else schema[told][0]
-    for told in ("const", "default"):
-        if told in schema:
-            return schema[told]
+    for keyword in ("examples", "enum", "anyOf", "oneOf"):
+        if schema.get(keyword):
+            return smallest(schema[keyword][0], depth + 1) if keyword.endswith("Of") else schema[keyword][0]
+    for keyword in ("const", "default"):
+        if keyword in schema:
+            return schema[keyword]
     kinds = schema.get("type", "object")
     kind = kinds if isinstance(kinds, str) else kinds[0]
     if kind == "object":
@@ -104,5 +104,5 @@ def smallest(schema: Any, depth: int = 0) -> Any:
 
 
 def services_of(protocol: Mapping[str, Any]) -> list[str]:
-    """Each service once, in the order of the steps."""
+    """Each service once, in step order."""
     return list(dict.fromkeys(str(step.get("service")) for step in protocol.get("steps") or ()))

@@ -1,11 +1,11 @@
-"""Learning that jobs have ended, at a price to the server that does not spoil what is measured.
+"""Detects that jobs have ended, at a cost to the server that does not distort the measurement.
 
-A long poll for each job is exact, and is what happens where few are in flight. But the server reads each job twice for
-it. Looking for young jobs in the newest pages of `GET /v1/jobs`, all at once and no more often than the answers allow,
-was cheaper on both sides: of CPU, a job took the server 2.7 ms instead of 2.8 and this program 2.6 instead of 3.5 with
-50 in flight, and 1.8 instead of 2.7 and 2.0 instead of 3.0 with 300 (medians of three runs each, on two busy cores; a
-job that nobody follows took the server about 1.3). Each end is then seen up to a look later than it happened, and
-counts as seen. A job that lasts too long for that, or has fallen behind the newest pages, gets a long poll of its own.
+A long poll per job is exact, and is used when few are in flight. But the server reads each job twice for it. Looking
+for young jobs in the newest pages of `GET /v1/jobs`, all at once and no more often than the answers allow, was cheaper
+on both sides: a job took 2.7 ms of CPU instead of 2.8 in the server and 2.6 instead of 3.5 in this program with 50 in
+flight, and 1.8 instead of 2.7 and 2.0 instead of 3.0 with 300 (medians of three runs each, on two busy cores; a job
+that is not followed took the server about 1.3). Each end is then seen up to one poll later than it happened, and counts
+from when it is seen. A job that takes too long for that, or has dropped out of the newest pages, gets a long poll.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
 
+from lucius.client.call import Call, get
+from lucius.client.calls.jobs import job_path
+from lucius.client.errors import ClientError
+from lucius.client.statuses import JOB_TERMINAL
 from lucius.load.account import Account
-from lucius.load.wire import NoAnswer, Wire, Wires
+from lucius.load.connections import Connections
 
-TERMINAL = frozenset({"SUCCEEDED", "FAILED_FINAL", "CANCELLED"})
-NO_ANSWER = "NO_ANSWER"
 LISTED_FROM_IN_FLIGHT = 10
 LISTED_SECONDS_MAX = 5.0
 PAGE_SIZE_MAX = 500
@@ -39,12 +40,12 @@ class End:
 
 
 class Following:
-    def __init__(self, wires: Wires, account: Account, in_flight: int, tenant_id: str | None) -> None:
+    def __init__(self, connections: Connections, account: Account, in_flight: int, tenant_id: str | None) -> None:
         """With a `tenant_id` only that tenant's jobs are listed."""
-        self._wires = wires
+        self._connections = connections
         self._account = account
         self._is_listed = in_flight >= LISTED_FROM_IN_FLIGHT
-        # As many may have been accepted by the server without this program having read so, and stand first in the list.
+        # The server may have accepted this many more than this program knows of, and they come first in the list.
         self._unread_max = in_flight
         self._rows_max = max(PAGE_SIZE_MAX, 2 * in_flight)
         self._filter = {} if tenant_id is None else {"tenant_id": tenant_id}
@@ -56,24 +57,23 @@ class Following:
         return (await self._listed(job_id) if self._is_listed else None) or await self._polled(job_id)
 
     async def run(self) -> None:
-        """Look again and again while somebody waits, until cancelled."""
+        """Poll while jobs are waited for, until cancelled."""
         looked_at: float | None = None
-        async with self._wires.take() as wire:
-            while True:
-                if not self._waiting:
-                    looked_at = None
-                    self._wanted.clear()
-                    await self._wanted.wait()
-                began = time.monotonic()
-                if looked_at is not None:
-                    self._account.looks.add(began - looked_at)
-                looked_at = began
-                await self._look(wire)
-                # A server that takes its time is busy with what is to be measured, so it is not asked at once again.
-                await asyncio.sleep(max(LOOK_SECONDS, (time.monotonic() - began) / 2))
+        while True:
+            if not self._waiting:
+                looked_at = None
+                self._wanted.clear()
+                await self._wanted.wait()
+            began = time.monotonic()
+            if looked_at is not None:
+                self._account.looks.add(began - looked_at)
+            looked_at = began
+            await self._look()
+            # A slow server is busy with the measured load, so it is not polled again at once.
+            await asyncio.sleep(max(LOOK_SECONDS, (time.monotonic() - began) / 2))
 
     async def _listed(self, job_id: str) -> End | None:
-        """The end, if it is seen in a list; None once the job is better followed alone."""
+        """The end, if it is seen in a list; None once the job needs its own long poll."""
         self._accepted += 1
         found: asyncio.Future[End | None] = asyncio.get_running_loop().create_future()
         self._waiting[job_id] = (self._accepted, found)
@@ -86,19 +86,19 @@ class Following:
         finally:
             self._waiting.pop(job_id, None)
 
-    async def _look(self, wire: Wire) -> None:
-        """Read as many of the newest jobs as there are since the oldest that is waited for."""
+    async def _look(self) -> None:
+        """Read the newest jobs, back to the oldest that is waited for."""
         left = self._leave_behind()
         cursor = ""
         while left > 0 and self._waiting:
             query = {**self._filter, "limit": str(min(left, PAGE_SIZE_MAX))} | ({"cursor": cursor} if cursor else {})
-            page = await self._read(wire, f"/v1/jobs?{urlencode(query)}")
+            page = await self._read(get("/v1/jobs", query))
             if page is None:
                 return
             now = time.monotonic()
             for job in page["items"]:
                 _, found = self._waiting.get(job["jobId"], (0, None))
-                if found is not None and not found.done() and job["status"] in TERMINAL:
+                if found is not None and not found.done() and job["status"] in JOB_TERMINAL:
                     found.set_result(End(job["status"], retries_of(job), now))
             left -= len(page["items"])
             cursor = page["next"] or ""
@@ -106,7 +106,7 @@ class Following:
                 return
 
     def _leave_behind(self) -> int:
-        """Give up on jobs that are too many acceptances ago; how many rows the others need."""
+        """Give up on jobs that are too far back; returns how many rows the others need."""
         oldest = self._accepted
         for number, found in self._waiting.values():
             if self._accepted - number >= self._rows_max and not found.done():
@@ -115,41 +115,27 @@ class Following:
                 oldest = min(oldest, number)
         return self._accepted - oldest + 1 + self._unread_max
 
-    async def _read(self, wire: Wire, path: str) -> dict[str, Any] | None:
-        """A page; None if the server could not serve it this time."""
+    async def _read(self, call: Call) -> dict[str, Any] | None:
+        """The response; None if the server could not serve it this time."""
         try:
-            answer = await wire.get(path)
-        except NoAnswer as error:
-            self._account.retry_call(NO_ANSWER)
-            await self._wires.reached.pause_or_give_up(error)
+            return await self._connections.ask(call)
+        except ClientError as error:
+            await self._connections.pause_or_give_up(error, self._account.retry_call)
             return None
-        if answer.is_busy:
-            self._account.retry_call(answer.code)
-            await asyncio.sleep(answer.retry_seconds)
-            return None
-        return answer.expect_success()
 
     async def _polled(self, job_id: str) -> End:
-        path = f"/v1/jobs/{quote(job_id, safe='')}?wait_seconds={WAIT_SECONDS:g}"
-        async with self._wires.take() as wire:
-            while True:
-                asked_at = time.monotonic()
-                try:
-                    answer = await wire.get(path, WAIT_SECONDS)
-                except NoAnswer as error:
-                    self._account.retry_call(NO_ANSWER)
-                    await self._wires.reached.pause_or_give_up(error)
-                    continue
-                if answer.is_busy:
-                    self._account.retry_call(answer.code)
-                    await asyncio.sleep(answer.retry_seconds)
-                    continue
-                job, now = answer.expect_success(), time.monotonic()
-                if job["status"] in TERMINAL:
-                    return End(job["status"], retries_of(job), now)
-                if now - asked_at < QUICK_SECONDS:
-                    # A server that answers at once in spite of `wait_seconds` must not be asked in a tight loop.
-                    await asyncio.sleep(PAUSE_SECONDS)
+        call = get(job_path(job_id), {"wait_seconds": f"{WAIT_SECONDS:g}"}, wait_seconds=WAIT_SECONDS)
+        while True:
+            asked_at = time.monotonic()
+            job = await self._read(call)
+            if job is None:
+                continue
+            now = time.monotonic()
+            if job["status"] in JOB_TERMINAL:
+                return End(job["status"], retries_of(job), now)
+            if now - asked_at < QUICK_SECONDS:
+                # A server that responds at once in spite of `wait_seconds` must not be polled in a tight loop.
+                await asyncio.sleep(PAUSE_SECONDS)
 
 
 def retries_of(job: Mapping[str, Any]) -> int:

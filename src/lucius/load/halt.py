@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lucius.load.wire import NoAnswer, Refusal
+from lucius.client.errors import ClientError, Refused
 
 Reason = Literal["INTERRUPTED", "STALLED", "REFUSED", "UNREACHABLE"]
 
 
 class Halt:
-    """Set once: the first reason stands. Asking for it again only makes the end come sooner."""
+    """Set once: the first reason is kept. Interrupting again only shortens the wait."""
 
     def __init__(self) -> None:
         self.reason: Reason | None = None
-        self.cause: NoAnswer | Refusal | None = None
+        self.cause: ClientError | None = None
         self.at_once = False
 
     def interrupt(self) -> None:
@@ -24,7 +24,7 @@ class Halt:
     def stall(self) -> None:
         self.reason = self.reason or "STALLED"
 
-    def fail(self, cause: NoAnswer | Refusal) -> None:
+    def fail(self, cause: ClientError) -> None:
         if self.reason is None:
-            self.reason = "REFUSED" if isinstance(cause, Refusal) else "UNREACHABLE"
+            self.reason = "REFUSED" if isinstance(cause, Refused) else "UNREACHABLE"
             self.cause = cause

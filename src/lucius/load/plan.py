@@ -1,4 +1,4 @@
-"""What a load run is to do, checked before anything is sent."""
+"""The plan of a load run, checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _WORK_MS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
 
 class PlanError(ValueError):
-    """Options that cannot be used, or not together."""
+    """Options that are invalid, alone or together."""
 
 
 @dataclass(frozen=True)
-class Fate:
-    """What a played service makes of one attempt."""
+class Behaviour:
+    """The behaviour of a simulated service for one attempt."""
 
     verdict: Verdict
     work_seconds: float
@@ -43,7 +43,7 @@ class Fate:
 
 @dataclass(frozen=True)
 class Mix:
-    """How the played services behave; shares are percentages of all attempts."""
+    """The behaviour of the simulated services; shares are percentages of all attempts."""
 
     work_ms: tuple[int, int] = (0, 0)
     fail_retryable: float = 0.0
@@ -55,15 +55,15 @@ class Mix:
     def __post_init__(self) -> None:
         shares = (self.fail_retryable, self.fail_final, self.rate_limit, self.lose)
         if not all(0.0 <= share <= 100.0 for share in (*shares, self.duplicate)):
-            raise PlanError("a share of attempts is a percentage from 0 to 100")
+            raise PlanError("a share of attempts must be a percentage from 0 to 100")
         if math.fsum(shares) > 100.0:
             raise PlanError(
                 "--fail-retryable, --fail-final, --rate-limit and --lose exclude each other: "
-                f"they must not exceed 100 together, and are {math.fsum(shares):g}"
+                f"their sum must not exceed 100, and is {math.fsum(shares):g}"
             )
 
-    def fate(self, *identity: object) -> Fate:
-        """Drawn from what identifies the attempt alone, so that the order in which attempts come changes nothing."""
+    def behaviour(self, *identity: object) -> Behaviour:
+        """Derived only from the attempt's identity, so that the order of attempts does not matter."""
         rng = random.Random(":".join(map(str, identity)))
         drawn = rng.uniform(0.0, 100.0)
         verdict: Verdict = "succeeded"
@@ -74,12 +74,12 @@ class Mix:
                 break
             drawn -= share
         work_seconds = rng.uniform(*self.work_ms) / 1_000
-        return Fate(verdict, work_seconds, rng.uniform(0.0, 100.0) < self.duplicate)
+        return Behaviour(verdict, work_seconds, rng.uniform(0.0, 100.0) < self.duplicate)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """None is: without that bound or pace, with the template's own tenant, with services that somebody else runs."""
+class LoadPlan:
+    """None means: no such limit or rate, the template's own tenant, or services that run elsewhere."""
 
     jobs: int | None = None
     seconds: float | None = None
@@ -101,13 +101,13 @@ class Plan:
 
     @property
     def jobs_max(self) -> int:
-        """A run that is bounded in time has no other bound unless it asks for one."""
+        """A run that is limited in time has no other limit unless one is given."""
         if self.jobs is not None:
             return self.jobs
         return JOBS_DEFAULT if self.seconds is None else JOBS_MAX
 
     def due(self, elapsed_seconds: float) -> int:
-        """How many commands a paced run should have sent after so long. Meaningless without a rate."""
+        """How many commands a paced run should have sent after this time. Meaningless without a rate."""
         if self.rate is None:
             return 0
         due = min(self.jobs_max, math.floor(elapsed_seconds * self.rate) + 1)
@@ -121,10 +121,10 @@ def read_work_ms(text: str) -> tuple[int, int]:
         raise PlanError(f"{text!r} is not a time in milliseconds such as 20, or a range such as 20-80")
     least, most = int(match[1]), int(match[2] or match[1])
     if not least <= most <= WORK_MS_MAX:
-        raise PlanError(f"{text!r} must rise, and lie between 0 and {WORK_MS_MAX}")
+        raise PlanError(f"{text!r} must be ascending and between 0 and {WORK_MS_MAX}")
     return least, most
 
 
 def _within(name: str, value: float | None, least: float, most: float) -> None:
     if value is not None and not least <= value <= most:
-        raise PlanError(f"{name} lies between {least:g} and {most:,.0f}, and is {value:g}")
+        raise PlanError(f"{name} must be between {least:g} and {most:,.0f}, not {value:g}")

@@ -1,4 +1,4 @@
-"""The account of a run: one dictionary, which is the JSON, and the same in lines for people."""
+"""The report of a run: one dictionary, used as JSON, and the same as text lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from lucius.load.account import PERCENTILES, Account, ServicesAccount
 from lucius.load.halt import Halt
-from lucius.load.plan import Plan
+from lucius.load.plan import LoadPlan
 
 Ending = Literal["COMPLETE", "INCOMPLETE", "INTERRUPTED", "REFUSED", "UNREACHABLE"]
 
@@ -17,14 +17,14 @@ BUSY_PERCENT = 80.0
 
 
 def ending_of(halt: Halt, account: Account) -> Ending:
-    """COMPLETE: the plan was carried out and every job that was submitted has ended, however it ended."""
+    """COMPLETE: the plan was carried out and every submitted job has ended, whatever its outcome."""
     if halt.reason is not None and halt.reason != "STALLED":
         return halt.reason
     return "COMPLETE" if account.submitted == account.ended_total and halt.reason is None else "INCOMPLETE"
 
 
 def report_of(
-    plan: Plan,
+    plan: LoadPlan,
     request_type: str,
     account: Account,
     services: ServicesAccount | None,
@@ -32,7 +32,7 @@ def report_of(
     unsent: int,
     busy: float,
 ) -> dict[str, Any]:
-    """Keys are never renamed or taken away; new ones may come. `busy` is this program's share of one processor."""
+    """Keys are never renamed or removed; new ones may be added. `busy` is this program's share of one CPU core."""
     mix = plan.services
     return {
         "ending": ending_of(halt, account),
@@ -78,8 +78,8 @@ def lines_of(report: Mapping[str, Any]) -> list[str]:
         ("Missing", _missing_text(jobs)),
         ("Time", f"{report['seconds']:,.2f} s: {report['jobs_per_second']:,.1f} jobs/s"),
         ("In flight", f"{report['in_flight_max']:,} at most"),
-        ("Refused", f"{counts_text(report['refused'])}; each was sent again" if report["refused"] else "none"),
-        ("Calls", f"{counts_text(report['retried_calls'])}; each was made again" if report["retried_calls"] else ""),
+        ("Refused", f"{counts_text(report['refused'])}; all were sent again" if report["refused"] else "none"),
+        ("Calls", f"{counts_text(report['retried_calls'])}; all were repeated" if report["retried_calls"] else ""),
         ("Retries", f"{report['retries']:,} attempts beyond the first of a step"),
         *_services_facts(report["services"]),
     ]
@@ -101,8 +101,8 @@ def _plan_text(plan: Mapping[str, Any]) -> str:
 
 
 def _missing_text(jobs: Mapping[str, Any]) -> str:
-    told = (("open", "still open"), ("not_accepted", "never accepted"), ("unsent", "due and never sent"))
-    return ", ".join(f"{jobs[name]:,} {text}" for name, text in told if jobs[name])
+    parts = (("open", "still open"), ("not_accepted", "never accepted"), ("unsent", "due and never sent"))
+    return ", ".join(f"{jobs[name]:,} {text}" for name, text in parts if jobs[name])
 
 
 def _services_facts(services: Mapping[str, Any] | None) -> list[tuple[str, str]]:
@@ -111,7 +111,7 @@ def _services_facts(services: Mapping[str, Any] | None) -> list[tuple[str, str]]
     others, twice = services["directives_of_others"], services["results_sent_twice"]
     verdicts = counts_text({name.replace("_", " "): count for name, count in services["verdicts"].items()})
     return [
-        ("Directives", f"{services['directives']:,}" + (f", {others:,} of them not of this run" if others else "")),
+        ("Directives", f"{services['directives']:,}" + (f", {others:,} from other runs" if others else "")),
         ("Answered", verdicts + (f"; {twice:,} RESULTs sent twice" if twice else "")),
         *((kind, counts_text(outcomes)) for kind, outcomes in services["callbacks"].items()),
     ]
@@ -127,12 +127,12 @@ def _latency_lines(latency_ms: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _caveats(report: Mapping[str, Any]) -> list[str]:
-    """What keeps the figures from being the server's alone."""
-    told = []
+    """Reasons why the figures may not reflect the server alone."""
+    caveats = []
     if report["look_ms"]["p50"] is not None:
-        told.append(f"Ends were looked for every {report['look_ms']['p50']:,.0f} ms (p50), and count as seen.")
+        caveats.append(f"Job ends were polled every {report['look_ms']['p50']:,.0f} ms (p50) and count when seen.")
     if report["busy_percent"] >= BUSY_PERCENT:
-        told.append(
-            f"This program was busy for {report['busy_percent']:.0f} % of the time: it may be what was measured."
+        caveats.append(
+            f"This program was busy for {report['busy_percent']:.0f} % of the time: it may have limited the result."
         )
-    return ["", *told] if told else []
+    return ["", *caveats] if caveats else []

@@ -9,42 +9,47 @@ from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from lucius.client.errors import ClientError
 from lucius.load.account import Account
 from lucius.load.commands import Commands
+from lucius.load.connections import Connections
 from lucius.load.following import Following
 from lucius.load.halt import Halt
-from lucius.load.plan import Plan
+from lucius.load.plan import LoadPlan
 from lucius.load.report import report_of
-from lucius.load.services import PlayedServices
+from lucius.load.services import SimulatedServices
 from lucius.load.traffic import Traffic
 from lucius.load.view import Progress, show
-from lucius.load.wire import NoAnswer, Refusal, Wires
 
 INTERRUPTED_DRAIN_SECONDS = 5.0
 STOP_SECONDS_MAX = 5.0
 
 
 async def run(
-    plan: Plan, wires: Wires, commands: Commands, service_names: Sequence[str], stream: TextIO
+    plan: LoadPlan, connections: Connections, commands: Commands, service_names: Sequence[str], stream: TextIO
 ) -> tuple[dict[str, Any], Halt]:
-    """The report, and why the run stopped early if it did. `service_names` are played if the plan has a mix."""
+    """The report, and why the run stopped early, if it did. `service_names` are simulated if the plan has a mix."""
     account, halt, services = Account(), Halt(), None
-    async with wires:
+    async with connections:
         if plan.services is not None:
-            services = PlayedServices(service_names, plan.services, plan.seed, commands, wires, account, halt)
-        following = Following(wires, account, plan.in_flight, commands.tenant_id)
-        traffic = Traffic(plan, commands, wires, following, account, halt)
+            services = SimulatedServices(service_names, plan.services, plan.seed, commands, connections, account, halt)
+        following = Following(connections, account, plan.in_flight, commands.tenant_id)
+        traffic = Traffic(plan, commands, connections, following, account, halt)
         beside = [show(Progress(plan, account, time.monotonic()), stream), _look_on(following, halt)]
         with _interruptible(halt):
             busy = await _drive(plan, traffic, services, beside, halt)
-    played = services.account if services else None
-    return report_of(plan, commands.request_type, account, played, halt, traffic.unsent, busy), halt
+    simulated = services.account if services else None
+    return report_of(plan, commands.request_type, account, simulated, halt, traffic.unsent, busy), halt
 
 
 async def _drive(
-    plan: Plan, traffic: Traffic, services: PlayedServices | None, beside: list[Coroutine[Any, Any, None]], halt: Halt
+    plan: LoadPlan,
+    traffic: Traffic,
+    services: SimulatedServices | None,
+    beside: list[Coroutine[Any, Any, None]],
+    halt: Halt,
 ) -> float:
-    """How much of one processor this program took for itself."""
+    """How much of one CPU core this program used."""
     began_at, cpu_from = time.monotonic(), time.process_time()
     async with asyncio.TaskGroup() as tasks:
         watching = [tasks.create_task(one) for one in beside]
@@ -65,13 +70,13 @@ async def _drive(
 async def _look_on(following: Following, halt: Halt) -> None:
     try:
         await following.run()
-    except (NoAnswer, Refusal) as error:
+    except ClientError as error:
         halt.fail(error)
 
 
 @contextmanager
 def _interruptible(halt: Halt) -> Iterator[None]:
-    """Ctrl-C ends the run with a report; a second one does not wait for anything any more."""
+    """Ctrl-C ends the run with a report; a second one ends it at once."""
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, halt.interrupt)
     try:

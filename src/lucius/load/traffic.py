@@ -1,16 +1,18 @@
-"""Submitting commands, each at its time and one by one, as clients do: a batch would have one latency for them all."""
+"""Submits commands one by one, each at its time, as clients do: a batch would have one latency for all of them."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 
+from lucius.client.call import Call
+from lucius.client.errors import ClientError
 from lucius.load.account import Account
 from lucius.load.commands import Commands
-from lucius.load.following import NO_ANSWER, Following
+from lucius.load.connections import Connections
+from lucius.load.following import Following
 from lucius.load.halt import Halt
-from lucius.load.plan import Plan
-from lucius.load.wire import NoAnswer, Refusal, Wires
+from lucius.load.plan import LoadPlan
 
 TICK_SECONDS = 0.05
 STALL_SECONDS_MIN = 1.0
@@ -18,21 +20,27 @@ STALL_SECONDS_MIN = 1.0
 
 class Traffic:
     def __init__(
-        self, plan: Plan, commands: Commands, wires: Wires, following: Following, account: Account, halt: Halt
+        self,
+        plan: LoadPlan,
+        commands: Commands,
+        connections: Connections,
+        following: Following,
+        account: Account,
+        halt: Halt,
     ) -> None:
         self._plan = plan
         self._commands = commands
         self._account = account
         self._halt = halt
-        self._wires = wires
+        self._connections = connections
         self._following = following
         self._slots = asyncio.Semaphore(plan.in_flight)
         self._running: set[asyncio.Task[None]] = set()
         self.unsent = 0
-        """Commands that a paced run should have sent before it stopped, and could not."""
+        """Commands that a paced run should have sent before it stopped, but could not."""
 
     async def submit(self, tasks: asyncio.TaskGroup) -> None:
-        """Send what the plan asks for, until there is a reason to stop."""
+        """Send the commands of the plan, until there is a reason to stop."""
         started_at = time.monotonic()
         pacing = tasks.create_task(self._pace(tasks, started_at))
         while not pacing.done() and self._halt.reason is None:
@@ -44,7 +52,7 @@ class Traffic:
         self.unsent = max(0, self._plan.due(time.monotonic() - started_at) - self._account.submitted)
 
     async def drain(self, seconds: float, interrupted_seconds: float) -> None:
-        """Wait for what is under way; after an interruption not as long. Whatever is left then is let go."""
+        """Wait for jobs in flight, for a shorter time after an interruption. Then abandon the rest."""
         until = time.monotonic() + seconds
         halted = False
         while self._running and not self._halt.at_once and (left := until - time.monotonic()) > 0:
@@ -55,7 +63,7 @@ class Traffic:
             task.cancel()
 
     async def _pace(self, tasks: asyncio.TaskGroup, started_at: float) -> None:
-        """Start one job after the other; with a rate each at its own moment, however late the server is."""
+        """Start one job after another; with a rate each at its own time, however late the server is."""
         plan = self._plan
         until = None if plan.seconds is None else started_at + plan.seconds
         try:
@@ -81,29 +89,23 @@ class Traffic:
             if job_id is not None:
                 end = await self._following.end_of(job_id)
                 self._account.end(end.status, end.retries, meant_at, end.seen_at)
-        except (NoAnswer, Refusal) as error:
+        except ClientError as error:
             self._halt.fail(error)
         finally:
             self._slots.release()
 
     async def _accept(self, number: int, meant_at: float) -> str | None:
         """The job's id; None if the run stopped while the server still refused it."""
-        body = self._commands.body(number)
+        call = Call("POST", "/v1/commands", body=self._commands.body(number))
         while True:
             try:
-                async with self._wires.take() as wire:
-                    answer = await wire.post("/v1/commands", body)
-            except NoAnswer as error:
-                # It may have been taken all the same. The same key again is the same job.
-                self._account.refuse(NO_ANSWER)
-                await self._wires.reached.pause_or_give_up(error)
+                job_id = str((await self._connections.ask(call))["jobId"])
+            except ClientError as error:
+                # It may have been accepted anyway. The same key gives the same job.
+                await self._connections.pause_or_give_up(error, self._account.refuse)
             else:
-                if not answer.is_busy:
-                    job_id = str(answer.expect_success()["jobId"])
-                    self._account.accept(meant_at, time.monotonic())
-                    return job_id
-                self._account.refuse(answer.code)
-                await asyncio.sleep(answer.retry_seconds)
+                self._account.accept(meant_at, time.monotonic())
+                return job_id
             if self._halt.reason is not None:
                 return None
 

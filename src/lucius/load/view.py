@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: redrawn in place on a terminal, a line every two seconds elsewhere."""
+"""The display of a running load test: redrawn in place on a terminal, otherwise a line every two seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from lucius.load.account import Account
-from lucius.load.plan import Plan
+from lucius.load.plan import LoadPlan
 from lucius.load.report import counts_text
 
 if TYPE_CHECKING:
@@ -23,23 +23,23 @@ BAR_CELLS = 40
 
 
 class Progress:
-    """Where a run stands. What it shows follows from the account and the time."""
+    """The progress of a run, computed from the account and the time."""
 
-    def __init__(self, plan: Plan, account: Account, started_at: float) -> None:
+    def __init__(self, plan: LoadPlan, account: Account, started_at: float) -> None:
         self._plan = plan
         self._account = account
         self._started_at = started_at
         self._seen: deque[tuple[float, int]] = deque([(started_at, 0)])
 
     def done(self, now: float) -> float:
-        """From 0 to 1: by jobs, or by time where that is the nearer bound."""
+        """From 0 to 1: by jobs, or by time if that limit is nearer."""
         jobs = self._account.ended_total / self._plan.jobs_max
         if self._plan.seconds is None:
             return jobs
         return min(1.0, max(jobs, (now - self._started_at) / self._plan.seconds))
 
     def rate_now(self, now: float) -> float:
-        """Jobs ended a second, over the last five."""
+        """Jobs ended per second, over the last five seconds."""
         self._seen.append((now, self._account.ended_total))
         while len(self._seen) > 2 and now - self._seen[0][0] > NOW_SECONDS:
             self._seen.popleft()

@@ -1,4 +1,4 @@
-"""The platform kit: what a platform service is built on. It imports nothing of the rest of lucius.
+"""The platform kit, for building platform services. Of the rest of lucius it imports only `client` and `kit`.
 
     from lucius.platform import PlatformService
 
@@ -11,10 +11,10 @@
 
     service.run()
 
-What a directive goes through here, in order: `sources` and `consumer` take it, `directive` reads it, an
-`idempotency_store` remembers it, `callback_client` acknowledges it and later sends its result, `steps` runs the
-function, `workspace` keeps its files, `errors` classifies what went wrong; `worker` joins them. `health`, `metrics` and
-`traces` show it.
+The path of a directive: `sources` and the consumer of `lucius.kit` receive it, `directive` parses it, an
+`idempotency_store` records it, `callback_client` acknowledges it and later sends its result, `steps` runs the function,
+`workspace` has its files (`file_roots` says which refs may be opened, `safe_files` opens them), `errors` classifies
+failures; `worker` connects them. The health of `lucius.kit`, `metrics` and `traces` make it observable.
 """
 
 from lucius.platform.attempt import Attempt, Result

@@ -1,4 +1,4 @@
-"""One attempt in work: what the work and the service tell each other, and what comes of it."""
+"""One running attempt: the communication between work and service, and its result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from lucius.platform.directive import Directive
 from lucius.platform.errors import NonRetryable, RateLimited, WorkStopped, failure_result
-from lucius.platform.file_rules import FileRules
+from lucius.platform.file_roots import FileRoots
 from lucius.platform.workspace import Workspace
 
 ARTIFACTS_BYTES_MAX = 64 * 1024
@@ -21,27 +21,27 @@ NOTE_CHARACTERS_MAX = 1_024
 
 
 class StopReason(StrEnum):
-    STALE = "STALE"  # another attempt is current, or the job has ended: nobody wants a RESULT
+    STALE = "STALE"  # another attempt is current, or the job has ended: no RESULT is wanted
     CANCELLED = "CANCELLED"  # the job is being cancelled: a RESULT ends it sooner
-    STOPPING = "STOPPING"  # this process ends: the attempt is given back
+    STOPPING = "STOPPING"  # this process is stopping: the attempt is given back
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a step function may return when artifacts alone do not say it all."""
+    """Return value of a step function with more than artifacts."""
 
     artifacts: Mapping[str, Any] = field(default_factory=dict)
-    """For the ledger, and for the steps that follow: small JSON, mostly refs."""
+    """For the ledger and later steps: small JSON, mostly refs."""
     output: Path | None = None
-    """The file that is the step's result. After the last step it is copied to the command's `output_ref`."""
+    """The step's result file. After the last step it is copied to the command's `output_ref`."""
 
 
 class Attempt:
-    """Handed to a step function as its third argument, if it takes one. Every method may be called from any thread."""
+    """Passed to a step function as its third argument, if it takes one. All methods are thread-safe."""
 
-    def __init__(self, directive: Directive, rules: FileRules | None = None) -> None:
+    def __init__(self, directive: Directive, files: FileRoots | None = None) -> None:
         self.directive = directive
-        self._rules = rules
+        self._files = files
         self.progress = 0.0
         self.note = ""
         self.stopped: StopReason | None = None
@@ -49,18 +49,18 @@ class Attempt:
         self._when_stopped: list[Callable[[], None]] = []
 
     def report(self, progress: float, note: str = "") -> None:
-        """Say how far the work is, from 0 to 1. Raises `WorkStopped` when it is to end."""
+        """Report progress from 0 to 1. Raises `WorkStopped` when the work must end."""
         self.check()
         self.progress = min(1.0, max(0.0, float(progress)))
         self.note = note.encode("utf-8", "replace").decode("utf-8")[:NOTE_CHARACTERS_MAX]
 
     def check(self) -> None:
-        """Raises `WorkStopped` if the attempt is no longer ours or the job is being cancelled."""
+        """Raises `WorkStopped` if the attempt is no longer current or the job is being cancelled."""
         if self.stopped:
             raise WorkStopped(self.stopped)
 
     def stop(self, reason: StopReason) -> None:
-        """The first reason stands, unless the attempt has become stale since."""
+        """The first reason is kept, unless the attempt has become stale since."""
         with self._lock:
             if self.stopped is None or reason is StopReason.STALE:
                 self.stopped = reason
@@ -76,19 +76,19 @@ class Attempt:
         callback()
 
     def workspace(self) -> Workspace:
-        return Workspace(self.directive, self.check, self._rules)
+        return Workspace(self.directive, self.check, self._files)
 
 
 def success_result(attempt: Attempt, workspace: Workspace, returned: Any) -> dict[str, Any]:
-    """The RESULT of work that came to its end: what it returned, checked; its output published after the last step."""
+    """The RESULT of finished work: its checked return value; after the last step, the output is published."""
     made = returned if isinstance(returned, Result) else Result(artifacts={} if returned is None else returned)
     given: object = made.artifacts
     if not isinstance(given, Mapping):
         kind = type(given).__name__
-        raise NonRetryable("ARTIFACTS_INVALID", f"a step returns a dict, a Result or None, not {kind}")
+        raise NonRetryable("ARTIFACTS_INVALID", f"a step must return a dict, a Result or None, not {kind}")
     artifacts = dict(given)
     try:
-        # As it goes over the wire, because that is what the orchestrator measures.
+        # Encoded as on the wire, because the orchestrator measures that.
         text = json.dumps(artifacts, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         size = len(text.encode("utf-8"))
     except (TypeError, ValueError, RecursionError) as error:
@@ -98,8 +98,8 @@ def success_result(attempt: Attempt, workspace: Workspace, returned: Any) -> dic
         raise NonRetryable("ARTIFACTS_TOO_LARGE", detail)
     result: dict[str, Any] = {"status": "SUCCEEDED", "artifacts": artifacts}
     if attempt.stopped is StopReason.CANCELLED:
-        return result  # The step has succeeded all the same; only, nobody waits for the job's output any more.
-    # The last look before the world outside the workspace changes: a stale attempt must not publish.
+        return result  # The step has succeeded, but the job's output is no longer needed.
+    # The last check before anything outside the workspace changes: a stale attempt must not publish.
     attempt.check()
     if made.output is not None and attempt.directive.last_step and workspace.publish(made.output):
         result["output_ref"] = attempt.directive.output_ref
@@ -107,11 +107,11 @@ def success_result(attempt: Attempt, workspace: Workspace, returned: Any) -> dic
 
 
 def stopped_result(attempt: Attempt) -> dict[str, Any] | None:
-    """The RESULT of work that was stopped, or `None` where nobody wants one."""
+    """The RESULT of stopped work, or `None` if none is wanted."""
     if attempt.stopped is StopReason.CANCELLED:
-        return failure_result(NonRetryable("CANCELLED", "the job was cancelled while the step was in work"))
+        return failure_result(NonRetryable("CANCELLED", "the job was cancelled while the step was running"))
     if attempt.stopped is StopReason.STOPPING:
-        # RATE_LIMITED is the one class that costs no attempt, and a restart is not the command's fault.
+        # RATE_LIMITED is the only class that costs no attempt, and a restart is not the command's fault.
         message = "the service is stopping and gives the attempt back"
         return failure_result(RateLimited("SERVICE_STOPPING", message, GIVEN_BACK_RETRY_SECONDS))
     return None

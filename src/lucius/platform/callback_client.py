@@ -1,8 +1,4 @@
-"""The ack/result client: callbacks on their way out.
-
-Those that gather while calls are under way leave together in the next; one that is alone leaves at once. So a quiet
-service is prompt, a busy one is cheap, and neither has a timer to tune. An ACK and its RESULT may travel together.
-"""
+"""The ack/result client: sends callbacks until each is answered. An ACK and its RESULT may travel together."""
 
 from __future__ import annotations
 
@@ -10,18 +6,20 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from lucius.platform.orchestrator import TRY_AGAIN, Answer, Callback, Orchestrator, backoff_seconds
+from lucius.client.backoff import backoff_seconds
+from lucius.kit.spool import Spool
+from lucius.platform.orchestrator import TRY_AGAIN, Callback, CallbackAnswer, Orchestrator
 
 CALLS_MAX = 4
 WAITING_MAX = 10_000
-NO_ANSWER = Answer("UNREACHABLE", accepted=False, detail="no answer within the time allowed")
+NO_ANSWER = CallbackAnswer("UNREACHABLE", accepted=False, detail="no answer within the time allowed")
 
-Observed = Callable[[Callback, Answer], None]
+Waiting = tuple[Callback, asyncio.Future[CallbackAnswer]]
+Observed = Callable[[Callback, CallbackAnswer], None]
 
 log = logging.getLogger("lucius.platform")
 
@@ -33,23 +31,16 @@ class CallbackClient:
         self, orchestrator: Orchestrator, batch_max: int, observe: Observed = lambda callback, answer: None
     ) -> None:
         self._orchestrator = orchestrator
-        self._batch_max = batch_max
         self._observe = observe
-        self._waiting: deque[tuple[Callback, asyncio.Future[Answer]]] = deque()
-        self._something_waits = asyncio.Event()
+        self._spool: Spool[Waiting] = Spool(self._send_batch, batch_max, CALLS_MAX)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        callers = [asyncio.create_task(self._call()) for _ in range(CALLS_MAX)]
-        try:
+        async with self._spool.running():
             yield
-        finally:
-            for caller in callers:
-                caller.cancel()
-            await asyncio.gather(*callers, return_exceptions=True)
 
-    async def send(self, callback: Callback, seconds_max: float | None = None) -> Answer:
-        """Try until there is a real answer, or until `seconds_max` have passed; then the last answer is given."""
+    async def send(self, callback: Callback, seconds_max: float | None = None) -> CallbackAnswer:
+        """Retry until there is a real answer, or until `seconds_max` have passed; then return the last answer."""
         deadline = time.monotonic() + seconds_max if seconds_max is not None else None
         tries = failures = 0
         while True:
@@ -63,51 +54,43 @@ class CallbackClient:
                 return replace(answer, tries=tries)
             await asyncio.sleep(wait)
 
-    async def _send_once(self, callback: Callback, seconds_max: float | None) -> Answer:
-        if len(self._waiting) >= WAITING_MAX:
-            return replace(NO_ANSWER, detail=f"{WAITING_MAX} callbacks are waiting already")
-        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.append((callback, answered))
-        self._something_waits.set()
+    async def _send_once(self, callback: Callback, seconds_max: float | None) -> CallbackAnswer:
+        if len(self._spool) >= WAITING_MAX:
+            return replace(NO_ANSWER, detail=f"{WAITING_MAX} callbacks are already waiting")
+        answered: asyncio.Future[CallbackAnswer] = asyncio.get_running_loop().create_future()
+        self._spool.add((callback, answered))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds_max):
                 return await answered
         return NO_ANSWER
 
-    async def _call(self) -> None:
-        while True:
-            await self._something_waits.wait()
-            batch: list[tuple[Callback, asyncio.Future[Answer]]] = []
-            while self._waiting and len(batch) < self._batch_max:
-                one = self._waiting.popleft()
-                if not one[1].done():  # Whoever waited for it may have given up since.
-                    batch.append(one)
-            if not self._waiting:
-                self._something_waits.clear()
-            answers = await self._answers([callback for callback, _ in batch])
-            for (_, answered), answer in zip(batch, answers, strict=True):
-                if not answered.done():
-                    answered.set_result(answer)
+    async def _send_batch(self, batch: list[Waiting]) -> float:
+        waiting = [one for one in batch if not one[1].done()]  # The caller may have given up since.
+        answers = await self._answers([callback for callback, _ in waiting])
+        for (_, answered), answer in zip(waiting, answers, strict=True):
+            if not answered.done():
+                answered.set_result(answer)
+        return 0.0
 
-    async def _answers(self, callbacks: list[Callback]) -> list[Answer]:
+    async def _answers(self, callbacks: list[Callback]) -> list[CallbackAnswer]:
         if len(callbacks) > 1:
             answers = await self._answer_together(callbacks)
             if isinstance(answers, list):
                 return answers
             if answers.code in TRY_AGAIN:
                 return [answers] * len(callbacks)
-        # One callback, or a batch that was refused as a whole: alone, each gets the answer that it deserves.
+        # One callback, or a batch that was refused as a whole: sent alone, each gets its own answer.
         return [await self._answer(callback) for callback in callbacks]
 
-    async def _answer_together(self, callbacks: list[Callback]) -> list[Answer] | Answer:
+    async def _answer_together(self, callbacks: list[Callback]) -> list[CallbackAnswer] | CallbackAnswer:
         try:
             return await self._orchestrator.call_back_batch(callbacks)
         except Exception as error:
-            log.warning("%d callbacks cannot leave together: %s: %s", len(callbacks), type(error).__name__, error)
+            log.warning("%d callbacks cannot be sent together: %s: %s", len(callbacks), type(error).__name__, error)
             return _unsendable(error)
 
-    async def _answer(self, callback: Callback) -> Answer:
-        """One that cannot be put on the wire must not take those down that can."""
+    async def _answer(self, callback: Callback) -> CallbackAnswer:
+        """A callback that cannot be serialized must not fail the others."""
         try:
             return await self._orchestrator.call_back(callback)
         except Exception as error:
@@ -115,5 +98,5 @@ class CallbackClient:
             return _unsendable(error)
 
 
-def _unsendable(error: Exception) -> Answer:
-    return Answer("UNSENDABLE", accepted=False, detail=f"{type(error).__name__}: {error}")
+def _unsendable(error: Exception) -> CallbackAnswer:
+    return CallbackAnswer("UNSENDABLE", accepted=False, detail=f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""The directive model: what a service reads of the message. Fields it does not know are passed over: servers grow."""
+"""The directive model: the fields that a service uses. Unknown fields are ignored, so that servers can add some."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HEADER_TEXT = re.compile(r"[!-~]+")
 
 
 class AttemptKey(NamedTuple):
-    """What makes two deliveries the same attempt."""
+    """Deliveries with equal keys are the same attempt."""
 
     job_id: str
     step_id: str
@@ -23,7 +23,7 @@ class AttemptKey(NamedTuple):
 
 
 class DirectiveInvalid(ValueError):
-    """The message is not a directive; the text says which field is at fault, and never holds the token."""
+    """The message is not a directive; the text names the field and never contains the token."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class Directive:
     traceparent: str | None = None
     callback_token: str = field(default="", repr=False)
     rehearsed_seconds: float = 0.0
-    """How long the work is drawn out. Only a contract test asks for that, and only one is heeded."""
+    """Extra duration of the work, for contract tests; ignored otherwise."""
 
     @classmethod
     def read(cls, message: Any) -> Directive:
         if not isinstance(message, Mapping):
-            raise DirectiveInvalid("a directive is a JSON object")
+            raise DirectiveInvalid("a directive must be a JSON object")
         lease_seconds = _number(message, "lease_seconds")
         if lease_seconds <= 0:
             raise DirectiveInvalid("lease_seconds must be more than 0")
@@ -97,7 +97,7 @@ class Directive:
         }
 
     def artifact(self, step_id: str, name: str) -> str | None:
-        """A text that an earlier step left behind under this name, mostly a ref, if there is one."""
+        """An artifact of an earlier step, usually a ref, or None."""
         artifacts = self.previous.get(step_id)
         value = artifacts.get(name) if isinstance(artifacts, Mapping) else None
         return value if isinstance(value, str) and value else None
@@ -106,10 +106,10 @@ class Directive:
 def _text(message: Mapping[str, Any], name: str) -> str:
     value = message.get(name)
     if not isinstance(value, str) or not value:
-        raise DirectiveInvalid(f"{name} is missing or not a text")
+        raise DirectiveInvalid(f"{name} is missing or not a string")
     try:
         value.encode("utf-8")
-    except UnicodeEncodeError as error:  # Half of a surrogate pair can be escaped in JSON, but never written again.
+    except UnicodeEncodeError as error:  # JSON can escape half of a surrogate pair, but it cannot be encoded.
         raise DirectiveInvalid(f"{name} is not valid Unicode") from error
     return value
 
@@ -121,7 +121,7 @@ def _optional_text(message: Mapping[str, Any], name: str) -> str:
 
 def _token(message: Mapping[str, Any]) -> str:
     if not _HEADER_TEXT.fullmatch(token := _text(message, "callback_token")):
-        raise DirectiveInvalid("callback_token cannot be sent back: it has characters that a header may not hold")
+        raise DirectiveInvalid("callback_token cannot be sent back: it has characters not allowed in a header")
     return token
 
 
@@ -132,7 +132,7 @@ def _traceparent(value: Any) -> str | None:
 def _attempt_no(message: Mapping[str, Any]) -> int:
     value = _number(message, "attempt_no")
     if not value.is_integer() or not 1 <= (number := int(message["attempt_no"])) <= ATTEMPT_NO_MAX:
-        raise DirectiveInvalid("attempt_no is not a whole number of 1 or more")
+        raise DirectiveInvalid("attempt_no must be a whole number of at least 1")
     return number
 
 
@@ -142,7 +142,7 @@ def _number(message: Mapping[str, Any], name: str) -> float:
         raise DirectiveInvalid(f"{name} is missing or not a number")
     number = _as_float(value)
     if not math.isfinite(number):
-        raise DirectiveInvalid(f"{name} is not a number that can be counted with")
+        raise DirectiveInvalid(f"{name} is not a finite number")
     return number
 
 

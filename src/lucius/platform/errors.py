@@ -1,12 +1,26 @@
-"""The error model: why a step failed, in the words of a RESULT callback.
+"""The error model: the classes of failure in a RESULT callback.
 
-A step function raises one of the three below. Anything else that it raises is classified here.
+A step function raises one of the three below. Any other exception is classified here.
 """
 
 from __future__ import annotations
 
 import math
 from typing import Any, ClassVar, Literal
+
+from lucius.kit.errors import ServiceUnusable
+
+__all__ = [
+    "FailureClass",
+    "NonRetryable",
+    "RateLimited",
+    "Retryable",
+    "ServiceUnusable",
+    "StepFailed",
+    "WorkStopped",
+    "classified",
+    "failure_result",
+]
 
 FailureClass = Literal["RETRYABLE", "NON_RETRYABLE", "RATE_LIMITED"]
 
@@ -16,7 +30,7 @@ RATE_LIMITED_SECONDS = 30.0
 
 
 class StepFailed(Exception):
-    """The work cannot be done. By default trying again will not help, because most failures are the input's."""
+    """The work cannot be done. By default it is not retried, because most failures are caused by the input."""
 
     failure_class: ClassVar[FailureClass] = "NON_RETRYABLE"
 
@@ -30,17 +44,17 @@ class StepFailed(Exception):
 
 
 class NonRetryable(StepFailed):
-    """The input or the parameters are at fault: the same attempt again would fail in the same way."""
+    """The input or the parameters are at fault: another attempt would fail in the same way."""
 
 
 class Retryable(StepFailed):
-    """Something that may pass: the orchestrator tries again later, as often as the protocol allows."""
+    """A failure that may pass: the orchestrator retries later, as often as the protocol allows."""
 
     failure_class = "RETRYABLE"
 
 
 class RateLimited(StepFailed):
-    """Not now: the orchestrator tries again after `retry_after_seconds`, and the attempt does not count."""
+    """Not now: the orchestrator retries after `retry_after_seconds`, and the attempt does not count."""
 
     failure_class = "RATE_LIMITED"
 
@@ -49,19 +63,14 @@ class RateLimited(StepFailed):
 
 
 class WorkStopped(Exception):
-    """The attempt is no longer ours to work on; raised inside the work at its next report or write."""
-
-
-class ServiceUnusable(Exception):
-    """The service cannot start as it is set up; the text says what to change."""
+    """The attempt is no longer current; raised inside the work at its next report or write."""
 
 
 def classified(error: BaseException) -> StepFailed:
-    """Whatever the work raised, as a failure with a class.
+    """Any exception of the work, as a failure with a class.
 
-    An I/O error may pass, so it is retryable (a `TimeoutError` or `ConnectionError` is one). A defect is retryable
-    too: it costs at most the attempts that the protocol allows, and a service that is replaced in the meantime may do
-    better.
+    An I/O error may pass, so it is retryable (including `TimeoutError` and `ConnectionError`). A bug is retryable too:
+    it costs at most the attempts that the protocol allows, and a fixed version may be deployed in the meantime.
     """
     if isinstance(error, StepFailed):
         return error
@@ -71,7 +80,7 @@ def classified(error: BaseException) -> StepFailed:
 
 
 def failure_result(failure: StepFailed) -> dict[str, Any]:
-    """The part of a RESULT that tells a failure."""
+    """The failure part of a RESULT."""
     result: dict[str, Any] = {
         "status": "FAILED",
         "failure_class": failure.failure_class,
@@ -83,5 +92,5 @@ def failure_result(failure: StepFailed) -> dict[str, Any]:
 
 
 def _sendable(text: str) -> str:
-    """Names of files may hold bytes that are no text, and stand in messages; a callback cannot carry them."""
+    """File names in messages may contain bytes that are not text; a callback cannot carry them."""
     return text.encode("utf-8", "replace").decode("utf-8")

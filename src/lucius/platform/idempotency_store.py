@@ -1,9 +1,9 @@
-"""The idempotency store: what became of every attempt that came here.
+"""The idempotency store: the state of every attempt delivered to this service.
 
-It answers two questions with one record. *Was this attempt here before?* An attempt is worked on once, however often
-its directive is delivered. *What do we still owe?* A RESULT is kept from before it is first sent until it is answered,
-so that a service that dies sends it when it is back; and work that was cut short by a death is reported as failed at
-once, rather than found out when its lease ends.
+One record answers two questions. *Was this attempt delivered before?* An attempt is worked on once, however often its
+directive is delivered. *Which RESULTs are unanswered?* A RESULT is kept from before it is first sent until it is
+answered, so that a service that dies sends it after its restart; and work interrupted by a crash is reported as failed
+at once, rather than when its lease ends.
 
     (unknown) --begin--> BEGUN --finish--> FINISHED --settle--> SETTLED
                            '----- drop ----> (unknown)
@@ -20,21 +20,19 @@ from lucius.platform.directive import AttemptKey, Directive
 from lucius.platform.errors import Retryable, failure_result
 
 SETTLED_MAX = 100_000
-INTERRUPTED = failure_result(
-    Retryable("SERVICE_INTERRUPTED", "the service ended in the middle of the work and has started anew")
-)
+INTERRUPTED = failure_result(Retryable("SERVICE_INTERRUPTED", "the service ended during the work and has restarted"))
 
 
 class Seen(StrEnum):
-    NEW = "NEW"  # never here: it is ours now
+    NEW = "NEW"  # not seen before: now claimed
     IN_WORK = "IN_WORK"  # begun, here or in a replica that shares the store
-    FINISHED = "FINISHED"  # its RESULT is on its way
-    SETTLED = "SETTLED"  # its RESULT was answered, or nobody wanted one
+    FINISHED = "FINISHED"  # its RESULT is being sent
+    SETTLED = "SETTLED"  # its RESULT was answered, or none was wanted
 
 
 @dataclass(frozen=True)
 class Owed:
-    """A RESULT that an earlier life of this service left unanswered."""
+    """A RESULT that this service left unanswered before its restart."""
 
     key: AttemptKey
     tenant_id: str
@@ -53,32 +51,32 @@ class Owed:
 
 
 class StoreFailed(Exception):
-    """The record could not be written; what it was for must not happen."""
+    """The record could not be written; the recorded action must not happen."""
 
 
 class IdempotencyStore(Protocol):
-    """What `begin` and `finish` record is durable when they return, unless the store says otherwise."""
+    """Records of `begin` and `finish` are durable when they return, unless the store says otherwise."""
 
     async def open(self) -> list[Owed]:
-        """Take possession, and say what is owed. What was begun and not finished is owed as `INTERRUPTED`."""
+        """Open the store and return the unanswered RESULTs. Attempts begun and not finished become `INTERRUPTED`."""
 
     async def begin(self, directive: Directive) -> Seen:
-        """Claim the attempt; only one caller is ever told `NEW`."""
+        """Claim the attempt; only one caller ever gets `NEW`."""
 
     async def finish(self, directive: Directive, result: dict[str, Any]) -> None:
         """The work is done, and this is its RESULT."""
 
     async def settle(self, key: AttemptKey) -> None:
-        """Nothing is owed any more. May be forgotten in a crash: then the RESULT is sent once more."""
+        """The RESULT is answered. A crash may lose this record: then the RESULT is sent once more."""
 
     async def drop(self, key: AttemptKey) -> None:
-        """The work was never started: the attempt may come again."""
+        """The work was never started: the attempt may be delivered again."""
 
     async def close(self) -> None: ...
 
 
 class MemoryStore:
-    """Forgets everything with the process. The newest `SETTLED_MAX` settled attempts are remembered."""
+    """Loses everything with the process. Keeps the newest `SETTLED_MAX` settled attempts."""
 
     def __init__(self) -> None:
         self._open: dict[AttemptKey, Seen] = {}

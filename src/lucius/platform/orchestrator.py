@@ -1,36 +1,35 @@
-"""The orchestrator over HTTP, as a service sees it: directives come out, callbacks go in."""
+"""The orchestrator over HTTP, from a service's view: directives out, callbacks in."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+from lucius.client.call import Call, Json
+from lucius.client.calls import services
+from lucius.client.errors import ClientError, Unreachable, content_of
+from lucius.client.retrying import WAITS_SATURATED
+from lucius.client.transport import AsyncTransport, TransportOptions
+from lucius.kit import consumer as kit
+from lucius.platform.settings import PlatformSettings, key_now
 
-from lucius.platform.settings import PlatformSettings, is_loopback
-
-CONNECT_SECONDS_MAX = 5.0
-ANSWER_SECONDS_MAX = 30.0
-CONNECTIONS_MAX = 16
-BACKOFF_FIRST_SECONDS = 0.2
-BACKOFF_SECONDS_MAX = 10.0
-RETRY_AFTER_SECONDS_MAX = 60.0
-
-TRY_AGAIN = frozenset({"UNREACHABLE", "UNAVAILABLE", "INTERNAL", "RATE_LIMITED"})
-"""Answers after which the same call may be made again: nothing was decided."""
-NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-"""Failures without a connection, before the first byte of a request."""
+TRY_AGAIN = frozenset({"UNREACHABLE", "UNAVAILABLE", "INTERNAL", "RATE_LIMITED", WAITS_SATURATED})
+"""Codes after which the same call may be repeated: nothing was decided."""
 REFUSED_WITHOUT_CODE = frozenset({400, 411, 413, 414, 415, 422, 431})
-"""Statuses that are about the request itself, whoever in between may have answered."""
+"""Statuses about the request itself, even if sent by a proxy."""
+HINTS = {
+    "UNREACHABLE": "; is the server up, and is LUCIUS_ORCHESTRATOR_URL its address?",
+    "UNAUTHENTICATED": "; set LUCIUS_API_KEY, or start the service in the folder that `lucius up` was started in",
+}
+"""What an operator can do about a failed pull, appended to the log line."""
 GIVE_UP = frozenset({"STALE_ATTEMPT", "JOB_TERMINAL"})
-"""Answers after which the work must stop: the attempt is not ours any more."""
+"""Codes after which the work must stop: the attempt is no longer current."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came back for one callback: an outcome such as `APPLIED`, or the code of an error."""
+class CallbackAnswer:
+    """The answer to one callback: an outcome such as `APPLIED`, or an error code."""
 
     code: str
     accepted: bool
@@ -38,9 +37,9 @@ class Answer:
     detail: str = ""
     retry_after_seconds: float | None = None
     arrived: bool = True
-    """Whether the call may have reached the orchestrator, and so been applied without our hearing of it."""
+    """Whether the call may have reached the orchestrator and been applied although its answer was lost."""
     tries: int = 1
-    """How many tries may have."""
+    """How many attempts of the call may have."""
 
 
 @dataclass(frozen=True)
@@ -51,133 +50,84 @@ class Callback:
     traceparent: str | None = None
 
 
-class PullFailed(Exception):
-    """No directives could be had; the answer's code says whether asking again soon makes sense."""
+class PullFailed(kit.PullFailed):
+    """No directives could be pulled; the answer's code says why."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: CallbackAnswer) -> None:
         super().__init__(f"{answer.code}: {answer.detail}" if answer.detail else answer.code)
         self.answer = answer
+        self.retry_after_seconds = answer.retry_after_seconds
+        self.is_refused = answer.code not in TRY_AGAIN
+        self.is_reachable = answer.code == WAITS_SATURATED
+        self.hint = HINTS.get(answer.code, "")
 
 
-def open_client(settings: PlatformSettings) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        base_url=settings.orchestrator_url,
-        timeout=httpx.Timeout(ANSWER_SECONDS_MAX, connect=CONNECT_SECONDS_MAX),
-        limits=httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX),
-        # A proxy that the environment names is for the world outside, and cannot reach this machine's loopback.
-        trust_env=not is_loopback(settings.orchestrator_url),
-    )
-
-
-def backoff_seconds(failures: int, retry_after_seconds: float | None = None) -> float:
-    """Doubling, with jitter so that many services do not return at once; never sooner than the server asks."""
-    ceiling = min(BACKOFF_SECONDS_MAX, BACKOFF_FIRST_SECONDS * 2.0 ** min(failures, 16))
-    wait = random.uniform(ceiling / 2, ceiling)
-    return max(wait, min(retry_after_seconds or 0.0, RETRY_AFTER_SECONDS_MAX))
+def open_transport(settings: PlatformSettings) -> AsyncTransport:
+    options = TransportOptions(refreshed_key=lambda: key_now(settings))
+    return AsyncTransport(settings.orchestrator_url, settings.api_key, options)
 
 
 class Orchestrator:
-    """Every method makes one call and raises nothing of the transport's: its failures are answers too."""
+    """Every method makes one call and raises no transport errors: those are returned as answers."""
 
-    def __init__(self, client: httpx.AsyncClient, api_key: str, key_now: Callable[[], str] | None = None) -> None:
-        """`key_now` is asked for another key when this one is refused."""
-        self._client = client
-        self._api_key = api_key
-        self._key_now = key_now
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
 
     async def pull(self, service: str, count_max: int, wait_seconds: float) -> list[Any]:
         """At most `count_max` directives for a service; the server holds the call open while there are none."""
-        body = {"service": service, "max": count_max, "wait_seconds": wait_seconds}
-        timeout = httpx.Timeout(wait_seconds + ANSWER_SECONDS_MAX, connect=CONNECT_SECONDS_MAX)
-        try:
-            response = await self._client.post(
-                "/v1/directives:pull", json=body, headers=self._pull_headers(), timeout=timeout
-            )
-        except httpx.HTTPError as error:
-            raise PullFailed(_unreachable(error)) from error
-        content = _content(response)
-        if response.status_code == 401 and self._has_another_key():
-            return await self.pull(service, count_max, wait_seconds)
-        if response.status_code != 200:
-            raise PullFailed(_answer(response))
+        content = await self._ask(services.pull_directives(service, count_max, wait_seconds))
+        if isinstance(content, CallbackAnswer):
+            raise PullFailed(content)
         if not isinstance(content.get("directives"), list):
-            raise PullFailed(Answer("UNAVAILABLE", accepted=False, detail="the pull was not answered with directives"))
+            raise PullFailed(
+                CallbackAnswer("UNAVAILABLE", accepted=False, detail="the pull was not answered with directives")
+            )
         return list(content["directives"])
 
-    def _pull_headers(self) -> dict[str, str]:
-        """Callbacks go without the key: their token is their only credential."""
-        return {"Authorization": f"Bearer {self._api_key}"} if self._api_key else {}
+    async def call_back(self, callback: Callback) -> CallbackAnswer:
+        call = services.call_back(callback.kind, callback.body, callback.token, callback.traceparent)
+        content = await self._ask(call)
+        return content if isinstance(content, CallbackAnswer) else _item_answer(content)
 
-    def _has_another_key(self) -> bool:
-        key = self._key_now() if self._key_now else self._api_key
-        self._api_key, before = key, self._api_key
-        return key != before
-
-    async def call_back(self, callback: Callback) -> Answer:
-        headers = {"Lucius-Callback-Token": callback.token}
-        if callback.traceparent:
-            headers["traceparent"] = callback.traceparent
-        try:
-            response = await self._client.post(
-                f"/v1/callbacks/{callback.kind.lower()}", json=callback.body, headers=headers
-            )
-        except httpx.HTTPError as error:
-            return _unreachable(error)
-        return _answer(response)
-
-    async def call_back_batch(self, callbacks: Sequence[Callback]) -> list[Answer] | Answer:
-        """An answer for each callback in order, or one for the call as a whole if that was refused."""
+    async def call_back_batch(self, callbacks: Sequence[Callback]) -> list[CallbackAnswer] | CallbackAnswer:
+        """An answer for each callback in order, or one for the whole call if that was refused."""
         items = [{"type": one.kind, **one.body, "callback_token": one.token} for one in callbacks]
-        try:
-            response = await self._client.post("/v1/callbacks:batch", json={"callbacks": items})
-        except httpx.HTTPError as error:
-            return _unreachable(error)
-        if response.status_code != 200:
-            return _answer(response)
-        outcomes = _content(response).get("outcomes")
+        content = await self._ask(services.call_back_batch(items))
+        if isinstance(content, CallbackAnswer):
+            return content
+        outcomes = content.get("outcomes")
         if not isinstance(outcomes, list) or len(outcomes) != len(items):
-            detail = "the batch was answered with another number of outcomes"
-            return Answer("UNAVAILABLE", accepted=False, detail=detail)
+            detail = "the batch was answered with a different number of outcomes"
+            return CallbackAnswer("UNAVAILABLE", accepted=False, detail=detail)
         return [_item_answer(one if isinstance(one, dict) else {}) for one in outcomes]
 
-
-def _unreachable(error: httpx.HTTPError) -> Answer:
-    detail = f"{type(error).__name__}: {error}".rstrip(": ")
-    return Answer("UNREACHABLE", accepted=False, detail=detail, arrived=not isinstance(error, NEVER_SENT))
-
-
-def _content(response: httpx.Response) -> dict[str, Any]:
-    try:
-        content = response.json()
-    except (ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    async def _ask(self, call: Call) -> Json | CallbackAnswer:
+        """The content of a successful answer, or the refusal."""
+        try:
+            return content_of(await self._transport.send(call))
+        except ClientError as error:
+            return _refusal(error)
 
 
-def _answer(response: httpx.Response) -> Answer:
-    """The orchestrator's refusals have a code. One without was made by something in between (a load balancer that knows
-    no such route, say), which decides nothing: a RESULT must not be lost to it."""
-    content, status = _content(response), response.status_code
-    if status == 200:
-        return _item_answer(content)
-    code, detail = str(content.get("code") or ""), str(content.get("detail") or "")
-    if not code:
+def _refusal(error: ClientError) -> CallbackAnswer:
+    """The orchestrator's refusals have a code. One without a code comes from something in between (a load balancer,
+    say) and decides nothing: it must not cause a RESULT to be lost."""
+    code, detail, status = error.code, error.message, error.status
+    if isinstance(error, Unreachable):
+        return CallbackAnswer(code, accepted=False, detail=detail, arrived=error.may_have_arrived)
+    if not error.problem.get("code"):
         elsewhere = "RATE_LIMITED" if status == 429 else "UNAVAILABLE"
         code = f"HTTP_{status}" if status in REFUSED_WITHOUT_CODE else elsewhere
-        detail = detail or f"HTTP status {status} without a code of LUCIUS"
-    if status == 429 or status >= 500:
-        # Whatever a code that this service does not know may mean, its status says that nothing was decided.
+        detail = detail or f"HTTP status {status} without a LUCIUS error code"
+    if status is not None and (status == 429 or status >= 500):
+        # Whatever an unknown code means, its status says that nothing was decided.
         code = code if code in TRY_AGAIN else "UNAVAILABLE"
-    retry_after = response.headers.get("Retry-After", "")
-    refused = Answer(code, accepted=False, detail=detail)
-    if retry_after.isascii() and retry_after.isdigit():
-        return replace(refused, retry_after_seconds=float(retry_after))
-    return refused
+    return CallbackAnswer(code, accepted=False, detail=detail, retry_after_seconds=error.retry_after_seconds)
 
 
-def _item_answer(content: dict[str, Any]) -> Answer:
+def _item_answer(content: Json) -> CallbackAnswer:
     outcome = content.get("outcome")
-    return Answer(
+    return CallbackAnswer(
         str(outcome or content.get("code") or "UNAVAILABLE"),
         accepted=bool(outcome),
         cancel_requested=content.get("cancel_requested") is True,

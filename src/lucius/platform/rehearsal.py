@@ -1,4 +1,4 @@
-"""One step, run on the spot with no orchestrator: for a service's own tests."""
+"""Runs one step in place, without an orchestrator: for a service's own tests."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lucius.platform.attempt import Attempt
 from lucius.platform.directive import Directive
+from lucius.platform.file_roots import FileRoot, FileRoots
 from lucius.platform.steps import StepRunner
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Rehearsed:
     result: dict[str, Any]
-    """The body of the RESULT, as the orchestrator would get it."""
+    """The body of the RESULT, as sent to the orchestrator."""
     folder: Path
     """The attempt's workspace folder."""
     output: Path
@@ -36,7 +37,7 @@ def rehearse(
     payload: Mapping[str, Any] | None = None,
     previous: Mapping[str, Any] | None = None,
 ) -> Rehearsed:
-    """Run a step as the service would, in `folder`. `input` is a file, or a text that is written to one."""
+    """Run a step as the service would, in `folder`. `input` is a file, or text to write to one."""
     if step_type not in service.steps:
         known = ", ".join(sorted(service.steps)) or "none"
         raise ValueError(f"the service {service.name} has no step {step_type}; it has {known}")
@@ -64,15 +65,16 @@ def rehearse(
         payload=dict(payload or {}),
         previous=dict(previous or {}),
     )
-    result = asyncio.run(_run(service, directive))
+    files = FileRoots((FileRoot(folder, shared=True), FileRoot(source.parent, shared=True, readonly=True)))
+    result = asyncio.run(_run(service, Attempt(directive, files)))
     return Rehearsed(result, workspace, output)
 
 
-async def _run(service: PlatformService, directive: Directive) -> dict[str, Any]:
+async def _run(service: PlatformService, attempt: Attempt) -> dict[str, Any]:
     runner = StepRunner()
     try:
-        result = await runner.start(service.steps[directive.step_type], Attempt(directive))
+        result = await runner.start(service.steps[attempt.directive.step_type], attempt)
     finally:
         runner.close()
-    assert result is not None, "nobody stopped it"
+    assert result is not None, "the attempt is never stopped"
     return result

@@ -1,7 +1,7 @@
-"""Where directives come from: one seam for every kind of bus, chosen by the scheme of a URL.
+"""Sources of directives: one interface for every kind of bus, selected by the scheme of a URL.
 
-A source hands out deliveries and is told what became of each. Over HTTP the orchestrator settles a directive by itself
-when its ACK or RESULT arrives, so there is nothing to tell it; a broker's message is completed or given back here.
+A source returns deliveries and is notified of the outcome of each. Over HTTP the orchestrator settles a directive
+itself when its ACK or RESULT arrives, so nothing needs to be sent; a broker's message is completed or abandoned here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from lucius.platform.errors import ServiceUnusable
+from lucius.kit.errors import ServiceUnusable
 from lucius.platform.orchestrator import Orchestrator
 
 PULL_WAIT_SECONDS = 20.0
@@ -18,20 +18,20 @@ PULL_MAX = 100
 
 class Delivery(Protocol):
     message: Any
-    """The directive, as parsed JSON that nothing is known of yet."""
+    """The directive as parsed, unvalidated JSON."""
 
     async def complete(self) -> None:
-        """The orchestrator has answered its ACK: it is not to be delivered again."""
+        """The orchestrator has answered its ACK: do not deliver it again."""
 
     async def abandon(self) -> None:
-        """It was not taken up: somebody else may have it."""
+        """It was not taken: another replica may have it."""
 
 
 class Source(Protocol):
-    async def receive(self, count_max: int) -> list[Delivery]:
-        """Wait for at most so many deliveries; an empty list after a while is no failure.
+    async def receive(self, count_max: int, /) -> list[Delivery]:
+        """Wait for at most that many deliveries; an empty list after a while is not a failure.
 
-        Raises `PullFailed`. Cancelling it loses nothing: what was on its way is delivered again.
+        Raises `PullFailed`. Cancelling it loses nothing: deliveries under way are redelivered.
         """
 
 
@@ -54,16 +54,20 @@ class HttpSource:
         self._service = service
         self._wait_seconds = 0.0
 
-    async def receive(self, count_max: int) -> list[Delivery]:
-        # The first pull, and the one after a failure, come back at once: they show that the orchestrator is there.
+    async def receive(self, count_max: int, /) -> list[Delivery]:
+        # The first pull, and the one after a failure, return at once: they show that the orchestrator is reachable.
         wait_seconds, self._wait_seconds = self._wait_seconds, 0.0
         messages = await self._orchestrator.pull(self._service, min(count_max, PULL_MAX), wait_seconds)
         self._wait_seconds = PULL_WAIT_SECONDS
         return [HttpDelivery(message) for message in messages]
 
 
-def open_source(url: str, orchestrator: Orchestrator, service: str) -> Source:
+def check_source(url: str) -> None:
     scheme = urlsplit(url).scheme
-    if scheme in ("http", "https"):
-        return HttpSource(orchestrator, service)
-    raise ServiceUnusable(f"directives cannot be taken from {scheme}://; this version knows http:// and https://")
+    if scheme not in ("http", "https"):
+        raise ServiceUnusable(f"directives cannot be taken from {scheme}://; supported: http:// and https://")
+
+
+def open_source(url: str, orchestrator: Orchestrator, service: str) -> Source:
+    check_source(url)
+    return HttpSource(orchestrator, service)

@@ -1,7 +1,7 @@
-"""Attempts in an SQLite file of the service's own.
+"""Attempts in the service's own SQLite file.
 
-One thread owns the connection and makes one commit of all that has gathered, so that durability is bought once for
-many attempts. The file is never shared: one process holds its folder.
+One thread owns the connection and commits everything that has accumulated at once, so that many attempts share one
+sync. The file is never shared: one process holds its folder.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class SqliteStore:
 
     async def open(self) -> list[Owed]:
         self._folder.claim()
-        # A daemon: a process that must end does not wait for a disk that hangs.
+        # A daemon thread: an exiting process does not wait for a disk that hangs.
         self._thread = threading.Thread(target=self._write, args=(asyncio.get_running_loop(),), daemon=True)
         self._thread.start()
         try:
@@ -71,7 +71,7 @@ class SqliteStore:
             reason = str(error) or f"not opened within {OPEN_SECONDS_MAX:g} s"
             raise ServiceUnusable(
                 f"{self._folder.path / FILE} cannot be used: {reason}; "
-                "mend it, or move it away to start without what it remembers"
+                "repair it, or move it away to start with an empty store"
             ) from error
 
     async def begin(self, directive: Directive) -> Seen:
@@ -96,7 +96,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         if self._thread is not None:
-            thread, self._thread = self._thread, None  # What comes from now on is refused, not forgotten.
+            thread, self._thread = self._thread, None  # Later calls are refused instead of lost.
             self._queue.put(None)
             await asyncio.to_thread(thread.join, OPEN_SECONDS_MAX)
         self._folder.release()
@@ -110,7 +110,7 @@ class SqliteStore:
         return done
 
     def _write(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The thread: everything that has gathered is one transaction."""
+        """The thread: writes everything that has accumulated in one transaction."""
         connection: sqlite3.Connection | None = None
         ended = False
         while not ended:
@@ -126,9 +126,9 @@ class SqliteStore:
             try:
                 connection = connection or _connect(self._folder.path / FILE)
                 outcomes = self._commit(connection, group)
-            except Exception as error:  # The thread must live on: whoever waits for it has no other.
+            except Exception as error:  # The thread must survive: there is no other.
                 outcomes = [StoreFailed(f"{type(error).__name__}: {error}")] * len(group)
-            _tell(loop, group, outcomes)
+            _deliver(loop, group, outcomes)
         if connection is not None:
             connection.close()
 
@@ -151,10 +151,11 @@ class SqliteStore:
 
 def _connect(path: Path) -> sqlite3.Connection:
     path.touch(mode=0o600)
+    path.chmod(0o600)
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=True)
     try:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-        connection.execute("PRAGMA secure_delete = ON")  # Tokens are overwritten when they are not needed any more.
+        connection.execute("PRAGMA secure_delete = ON")  # Overwrites tokens that are no longer needed.
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.executescript(SCHEMA)
@@ -172,8 +173,8 @@ def _prepare(connection: sqlite3.Connection) -> list[Owed]:
     ]
 
 
-def _tell(loop: asyncio.AbstractEventLoop, group: list[Waiting], outcomes: list[Any]) -> None:
-    def tell() -> None:
+def _deliver(loop: asyncio.AbstractEventLoop, group: list[Waiting], outcomes: list[Any]) -> None:
+    def deliver() -> None:
         for (_, done), outcome in zip(group, outcomes, strict=True):
             if done.done():
                 continue
@@ -183,4 +184,4 @@ def _tell(loop: asyncio.AbstractEventLoop, group: list[Waiting], outcomes: list[
                 done.set_result(outcome)
 
     if not loop.is_closed():
-        loop.call_soon_threadsafe(tell)
+        loop.call_soon_threadsafe(deliver)

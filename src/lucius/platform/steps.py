@@ -1,7 +1,7 @@
-"""Step functions: what a service is made of, and how they are run.
+"""Step functions and how they are run.
 
-Plain functions run in threads, async ones in an event loop of their own: neither can keep heartbeats from going out,
-however long it computes without looking up.
+Plain functions run in threads, async ones in a separate event loop: neither can block heartbeats, however long it
+computes.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from lucius.kit.threads import DaemonThreads, in_thread
 from lucius.platform.attempt import Attempt, stopped_result, success_result
-from lucius.platform.daemon_threads import DaemonThreads
 from lucius.platform.errors import classified, failure_result
 from lucius.platform.workspace import Workspace
 
 REHEARSED_SECONDS_MAX = 60.0
 LOOK_SECONDS = 0.02
 WORK_THREADS_MAX = 64
-"""For all that async steps hand to `asyncio.to_thread` at a time."""
+"""For all calls of async steps to `asyncio.to_thread` together."""
 
 StepFunction = Callable[..., Any]
 Outcome = dict[str, Any] | None
-"""The body of a RESULT, or `None` where nobody wants one."""
+"""The body of a RESULT, or `None` if none is wanted."""
 
 log = logging.getLogger("lucius.platform")
 
@@ -45,7 +45,7 @@ class Step:
     def of(cls, step_type: str, function: StepFunction, eager: bool) -> Step:
         """Raises `TypeError` for a function that cannot be called with a directive and a workspace."""
         if not step_type:
-            raise TypeError("a step needs the type that protocols name, such as 'OCR'")
+            raise TypeError("a step needs its type in protocols, such as 'OCR'")
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         parameters = inspect.signature(function).parameters.values()
         needed = [one for one in parameters if one.kind in kinds and one.default is one.empty]
@@ -60,18 +60,18 @@ class Step:
 
 
 class StepRunner:
-    """Runs steps for one event loop. Whoever starts them bounds how many there are."""
+    """Runs steps for one event loop. The caller limits how many run at once."""
 
     def __init__(self, rehearsing: bool = False) -> None:
         self._rehearsing = rehearsing
         self._work_loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, step: Step, attempt: Attempt) -> asyncio.Future[Outcome]:
-        """The outcome, when the work has truly ended: a thread cannot be stopped from outside."""
+        """The outcome, once the work has really ended: a thread cannot be stopped from outside."""
         if step.is_async:
             work = self._async_outcome(step, attempt)
             return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop_for_work()))
-        return _in_thread(lambda: self._plain_outcome(step, attempt), attempt.directive.label)
+        return in_thread(lambda: self._plain_outcome(step, attempt), attempt.directive.label)
 
     def close(self) -> None:
         if self._work_loop is not None:
@@ -82,7 +82,7 @@ class StepRunner:
         try:
             workspace = attempt.workspace()
             self._rehearse(attempt)
-            attempt.check()  # Cancelled by the answer to its ACK, say: then it is not even begun.
+            attempt.check()  # If already cancelled, by the answer to its ACK say, do not begin.
             return success_result(attempt, workspace, step.call(attempt, workspace))
         except Exception as error:
             return _failed(attempt, error)
@@ -103,7 +103,7 @@ class StepRunner:
                 return _failed(attempt, RuntimeError("the step function was cancelled by its own code"))
             return stopped_result(attempt)
         except (SystemExit, KeyboardInterrupt) as error:
-            # Let through, it would end the loop that all async steps share.
+            # Unhandled, it would end the loop that all async steps share.
             return _failed(attempt, RuntimeError(f"the step function raised {type(error).__name__}: {error}"))
         except Exception as error:
             return _failed(attempt, error)
@@ -126,11 +126,11 @@ class StepRunner:
 
 def _failed(attempt: Attempt, error: Exception) -> Outcome:
     if attempt.stopped:
-        # Work that is torn down fails in all sorts of ways; none of them is news.
+        # Stopped work fails in all sorts of ways, none of which matter.
         return stopped_result(attempt)
     failure = classified(error)
     if failure.code == "SERVICE_DEFECT":
-        log.error("%s: a defect of the service", attempt.directive.label, exc_info=error)
+        log.error("%s: a bug in the service", attempt.directive.label, exc_info=error)
     return failure_result(failure)
 
 
@@ -157,33 +157,7 @@ def _ran_until_stopped(loop: asyncio.AbstractEventLoop) -> bool:
     try:
         loop.run_forever()
     except (SystemExit, KeyboardInterrupt):
-        # A task that a step function started may raise it; the other steps' work goes on.
-        log.exception("a task of a step function wanted to end the process")
+        # Raised by a task that a step function started; the work of other steps continues.
+        log.exception("a task of a step function tried to exit the process")
         return False
     return True
-
-
-def _in_thread(work: Callable[[], Outcome], label: str) -> asyncio.Future[Outcome]:
-    """A thread of its own, and a daemon: work that does not end must not keep the process from ending."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Outcome] = loop.create_future()
-
-    def conclude(outcome: Outcome, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(outcome)
-
-    def run() -> None:
-        outcome, raised = None, None
-        try:
-            outcome = work()
-        except BaseException as error:  # SystemExit from a step function, say: the thread's end must be told.
-            raised = RuntimeError(f"the step function ended its thread with {type(error).__name__}: {error}")
-        with contextlib.suppress(RuntimeError):  # The service has ended meanwhile.
-            loop.call_soon_threadsafe(conclude, outcome, raised)
-
-    threading.Thread(target=run, name=f"lucius {label}", daemon=True).start()
-    return future

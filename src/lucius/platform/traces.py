@@ -1,6 +1,6 @@
-"""Traces: one span an attempt, below the directive's own, and only where an exporter is set.
+"""Traces: one span per attempt, a child of the directive's span, only if an exporter is configured.
 
-The span's context goes back with the callbacks, so that a command's trace leads through the service.
+The span's context is sent with the callbacks, so that a command's trace includes the service.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EXPORT_SECONDS_MAX = 5
 
 
 class Traces:
-    """Without an exporter there are no spans, and the directive's own context is handed on."""
+    """Without an exporter there are no spans, and the directive's own context is passed on."""
 
     @contextmanager
     def attempt(self, directive: Directive) -> Iterator[AttemptSpan]:
@@ -32,7 +32,7 @@ class AttemptSpan:
         self._span = span
 
     def ended(self, outcome: str) -> None:
-        """How the attempt ended; anything but success marks the span. The failure's text may be a tenant's data."""
+        """How the attempt ended; anything but success marks the span. The text is left out: it may be tenant data."""
         if self._span is None:
             return
         self._span.set_attribute("lucius.outcome", outcome)
@@ -86,7 +86,7 @@ def open_traces(service: str, endpoint: str) -> Traces:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
         raise ServiceUnusable(
-            "LUCIUS_OTLP_ENDPOINT needs the extra `otel`: install lucius[otel], or leave the setting out"
+            "LUCIUS_OTLP_ENDPOINT needs the extra `otel`: install lucius[otel], or remove the setting"
         ) from error
     address = endpoint.rstrip("/")
     if not address.endswith("/v1/traces"):

@@ -1,4 +1,4 @@
-"""The worker: what happens to a directive from its arrival to the answered RESULT.
+"""The worker: handles a directive from its arrival to the answered RESULT.
 
 begin (durable) → ACK → work, with heartbeats → finish (durable) → RESULT until it is answered → settle.
 """
@@ -13,27 +13,27 @@ from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
+from lucius.kit.consumer import Capacity
+from lucius.kit.health import Health
 from lucius.platform.attempt import Attempt, StopReason, stopped_result
 from lucius.platform.callback_client import CallbackClient
-from lucius.platform.consumer import Room
 from lucius.platform.directive import AttemptKey, Directive, DirectiveInvalid
 from lucius.platform.errors import NonRetryable, Retryable, failure_result
-from lucius.platform.file_rules import FileRules
-from lucius.platform.health import Health
+from lucius.platform.file_roots import FileRoots
 from lucius.platform.idempotency_store import IdempotencyStore, Owed, Seen, StoreFailed
 from lucius.platform.metrics import Metrics
-from lucius.platform.orchestrator import GIVE_UP, TRY_AGAIN, Answer, Callback
+from lucius.platform.orchestrator import GIVE_UP, TRY_AGAIN, Callback, CallbackAnswer
 from lucius.platform.sources import Delivery
 from lucius.platform.steps import Outcome, Step, StepRunner
 from lucius.platform.traces import Traces
 
 ACK_SECONDS_MAX = 900.0
-"""Long: an ACK may have been applied without our hearing of it, and then nobody else can have the attempt. If it was
-not, the orchestrator's own clock makes the attempt stale, and says so when it is back."""
+"""Long: an ACK may have been applied although its answer was lost, and then no other replica can have the attempt. If
+it was not, the orchestrator's own timeout makes the attempt stale, and it reports that when it is back."""
 PROGRESS_LOOK_SECONDS = 0.5
 PROGRESS_STEP = 0.1
 OWED_MAX = 1_000
-"""While so many RESULTs are unanswered, no more directives are taken up."""
+"""While this many RESULTs are unanswered, no more directives are taken."""
 GIVE_BACK_SECONDS = 3.0
 HEARTBEAT_SECONDS_MIN = 0.05
 
@@ -53,7 +53,7 @@ class Worker:
         *,
         concurrency: int,
         work_seconds_max: float,
-        rules: FileRules,
+        files: FileRoots,
     ) -> None:
         self._steps = steps
         self._runner = runner
@@ -63,22 +63,22 @@ class Worker:
         self._metrics = metrics
         self._traces = traces
         self._work_seconds_max = work_seconds_max
-        self._rules = rules
+        self._files = files
         self._instance = uuid.uuid4().hex
-        """Tells the orchestrator's answer to us from that to another replica."""
-        self.slots = Room(concurrency)
-        self.owed = Room(OWED_MAX)
+        """Distinguishes the orchestrator's answers to this replica from those to others."""
+        self.slots = Capacity(concurrency)
+        self.owed = Capacity(OWED_MAX)
         self._attempts: dict[AttemptKey, Attempt] = {}
         self._handling: set[asyncio.Task[None]] = set()
         self._sending: set[asyncio.Task[None]] = set()
 
     def take(self, delivery: Delivery) -> None:
-        """Start on a delivery; what comes of it is recorded, so there is nothing to wait for."""
+        """Start on a delivery; its outcome is recorded, so there is nothing to wait for."""
         try:
             directive = Directive.read(delivery.message)
         except DirectiveInvalid as error:
             self._metrics.directive("unreadable")
-            log.error("a message is not a directive and is left alone: %s", error)
+            log.error("ignoring a message that is not a directive: %s", error)
             return
         self.slots.take()
         self._metrics.in_work(self.slots.taken)
@@ -91,7 +91,7 @@ class Worker:
         _keep(self._sending, self._deliver(owed, traceparent))
 
     async def drain(self, seconds_max: float) -> None:
-        """Finish what is in work; what is not done in time is given back, so that another need not wait for it."""
+        """Finish running work; give back what is not done in time, so that another replica can take it at once."""
         self._health.drains()
         if self._handling:
             await asyncio.wait(self._handling, timeout=seconds_max)
@@ -116,17 +116,17 @@ class Worker:
             if seen is Seen.NEW:
                 work = await self._attempt(delivery, directive)
             elif seen is Seen.SETTLED:
-                # Delivered again although all is said: an ACK tells the orchestrator to take it off the bus.
+                # Redelivered although it is settled: an ACK makes the orchestrator remove it from the bus.
                 await self._send("ACK", directive, {"acked_by": self._instance}, ACK_SECONDS_MAX)
                 await delivery.complete()
         except StoreFailed as error:
             self._health.store_failed(str(error))
-            log.error("%s: not recorded, so not worked on: %s", directive.label, error)
+            log.error("%s: not started, because it could not be recorded: %s", directive.label, error)
             await delivery.abandon()
         except Exception:
-            log.exception("%s: a defect of the platform kit; the lease will run out", directive.label)
+            log.exception("%s: a bug in the platform kit; the lease will expire", directive.label)
         finally:
-            # A thread that outlives its attempt keeps its slot: threads, not tasks, are what is scarce.
+            # A thread that outlives its attempt keeps its slot: threads, not tasks, are the scarce resource.
             if work is None or work.done():
                 self._give_back()
             else:
@@ -137,8 +137,8 @@ class Worker:
         self._metrics.in_work(self.slots.taken)
 
     async def _attempt(self, delivery: Delivery, directive: Directive) -> asyncio.Future[Outcome] | None:
-        """One attempt from its ACK to its recorded RESULT; the work's future, which may outlive it."""
-        attempt = self._attempts[directive.key] = Attempt(directive, self._rules)
+        """One attempt from its ACK to its recorded RESULT; returns the work's future, which may outlive it."""
+        attempt = self._attempts[directive.key] = Attempt(directive, self._files)
         step = self._steps.get(directive.step_type)
         work: asyncio.Future[Outcome] | None = None
         acking: asyncio.Future[bool] | None = None
@@ -167,12 +167,12 @@ class Worker:
         return work
 
     async def _ack(self, delivery: Delivery, attempt: Attempt, traceparent: str | None) -> bool:
-        """Whether the attempt is ours to work on."""
+        """Whether this replica may work on the attempt."""
         directive = attempt.directive
         answer = await self._send("ACK", directive, {"acked_by": self._instance}, ACK_SECONDS_MAX, traceparent)
-        self._heed(attempt, answer)
+        self._obey(attempt, answer)
         if answer.code == "DUPLICATE" and answer.tries == 1:
-            # Somebody else has acknowledged this very attempt: another replica, which has another store, works on it.
+            # Another replica, with another store, has acknowledged this attempt and works on it.
             log.info("%s: left to the replica that has acknowledged it", directive.label)
             attempt.stop(StopReason.STALE)
         elif answer.accepted:
@@ -192,7 +192,7 @@ class Worker:
         return False
 
     async def _watched(self, attempt: Attempt, work: asyncio.Future[Outcome], traceparent: str | None) -> Outcome:
-        """The work's outcome, or that of its being stopped. Heartbeats go out for as long as this takes."""
+        """The work's outcome, or that of stopping it. Sends heartbeats meanwhile."""
         left = asyncio.Event()
         loop = asyncio.get_running_loop()
         attempt.when_stopped(lambda: _set(loop, left))
@@ -203,7 +203,7 @@ class Worker:
             async with asyncio.timeout(self._work_seconds_max):
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 if not work.done() and attempt.stopped is StopReason.CANCELLED:
-                    await asyncio.wait({work})  # It may finish; a RESULT must tell how it ended.
+                    await asyncio.wait({work})  # It may finish; a RESULT must report how it ended.
         except TimeoutError:
             attempt.stop(StopReason.STALE)
             return failure_result(Retryable("WORK_TIMEOUT", f"not done in {self._work_seconds_max:g} s"))
@@ -217,7 +217,7 @@ class Worker:
         return work.result() if error is None else failure_result(Retryable("SERVICE_DEFECT", str(error)))
 
     async def _keep_alive(self, attempt: Attempt, traceparent: str | None) -> None:
-        """A heartbeat every third of the lease, and sooner when there is progress to show."""
+        """A heartbeat every third of the lease, and sooner to report progress."""
         third = max(HEARTBEAT_SECONDS_MIN, attempt.directive.lease_seconds / 3)
         sent_at, sent_progress = time.monotonic(), 0.0
         while attempt.stopped is not StopReason.STALE:
@@ -227,7 +227,7 @@ class Worker:
                 continue
             body = {"progress": progress, "note": note}
             answer = await self._send("HEARTBEAT", attempt.directive, body, third, traceparent)
-            self._heed(attempt, answer)
+            self._obey(attempt, answer)
             if not answer.accepted:
                 log.warning("%s: HEARTBEAT answered %s %s", attempt.directive.label, answer.code, answer.detail)
             sent_at, sent_progress = time.monotonic(), progress
@@ -240,7 +240,7 @@ class Worker:
         try:
             await self._store.finish(directive, result)
         except StoreFailed as error:
-            # The RESULT is worth more than its record: it is sent all the same, and only a crash could lose it now.
+            # The RESULT matters more than its record: send it anyway; only a crash could lose it now.
             self._health.store_failed(str(error))
             log.error("%s: the RESULT could not be recorded: %s", directive.label, error)
         self.owe(Owed(directive.key, directive.tenant_id, directive.callback_token, result), traceparent)
@@ -250,18 +250,18 @@ class Worker:
         try:
             answer = await self._callbacks.send(_result_callback(owed, owed.result, traceparent))
             if not answer.accepted and answer.code not in GIVE_UP and owed.result["status"] == "SUCCEEDED":
-                # The server will not have this result (its artifacts are too large, say). Without another one the
-                # step would hang until its lease ends, and then fail in the same way.
+                # The server rejects this result (its artifacts are too large, say). Without another one the step would
+                # hang until its lease ends, and then fail in the same way.
                 refusal = NonRetryable("RESULT_REFUSED", f"the result was refused: {answer.code} {answer.detail}")
                 answer = await self._callbacks.send(_result_callback(owed, failure_result(refusal), traceparent))
             level = logging.INFO if answer.accepted or answer.code in GIVE_UP else logging.ERROR
             answered = f"{answer.code} {answer.detail}".rstrip()
-            log.log(level, "%s: %s, answered %s", label, _told(owed.result), answered)
+            log.log(level, "%s: %s, answered %s", label, _outcome_text(owed.result), answered)
             await self._store.settle(owed.key)
         except StoreFailed as error:
             log.warning("%s: answered, which could not be recorded: %s", label, error)
         except Exception:
-            log.exception("%s: a defect of the platform kit while sending the RESULT", label)
+            log.exception("%s: a bug in the platform kit while sending the RESULT", label)
         finally:
             self.owed.give_back()
             self._metrics.owed(self.owed.taken)
@@ -273,11 +273,11 @@ class Worker:
         fields: dict[str, Any],
         seconds_max: float,
         traceparent: str | None = None,
-    ) -> Answer:
+    ) -> CallbackAnswer:
         callback = Callback(kind, {**directive.identity(), **fields}, directive.callback_token, traceparent)
         return await self._callbacks.send(callback, seconds_max)
 
-    def _heed(self, attempt: Attempt, answer: Answer) -> None:
+    def _obey(self, attempt: Attempt, answer: CallbackAnswer) -> None:
         if answer.code in GIVE_UP:
             attempt.stop(StopReason.STALE)
         elif answer.cancel_requested:
@@ -293,8 +293,8 @@ def _outcome_of(result: Outcome) -> str:
     return "STOPPED" if result is None else str(result.get("failure_class") or result["status"])
 
 
-def _told(result: dict[str, Any]) -> str:
-    """The outcome in a line of the log: of a failure, why as well."""
+def _outcome_text(result: dict[str, Any]) -> str:
+    """The outcome for the log, with the reason of a failure."""
     error = result.get("error")
     if not isinstance(error, dict):
         return _outcome_of(result)
@@ -303,7 +303,7 @@ def _told(result: dict[str, Any]) -> str:
 
 
 def _set(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    with suppress(RuntimeError):  # The loop has ended, and whoever waited with it.
+    with suppress(RuntimeError):  # The loop has closed, and nothing waits any more.
         loop.call_soon_threadsafe(event.set)
 
 

@@ -1,8 +1,8 @@
-"""Attempts as files: a claim in the attempt's own workspace folder, and a note of what this instance owes.
+"""Attempts as files: a claim in the attempt's workspace folder, and a note of this instance's unanswered RESULTs.
 
-The claim is seen by every replica that shares the workspace, so a directive delivered to two of them is worked on once.
-It names its owner, because a note is written before its claim, and may outlive a claim that another replica won. The
-notes lie in the state folder, and only their owner reads them.
+Every replica that shares the workspace sees the claim, so a directive delivered to two of them is worked on once. The
+claim names its owner, because a note is written before its claim and may remain when another replica won the claim.
+Notes are in the state folder and read only by their owner.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from lucius.platform.directive import AttemptKey, Directive
 from lucius.platform.errors import ServiceUnusable, StepFailed
 from lucius.platform.idempotency_store import INTERRUPTED, Owed, Seen, StoreFailed
-from lucius.platform.refs import write_atomically
+from lucius.platform.safe_files import write_atomically
 from lucius.platform.state_folder import StateFolder
 from lucius.platform.workspace import Workspace
 
@@ -28,11 +28,11 @@ OWED = "owed"
 
 class Claim(NamedTuple):
     path: Path | None
-    """`None` where the workspace_ref is unusable: such an attempt fails before it writes anything, anywhere."""
+    """`None` if the workspace_ref is unusable: such an attempt fails before it writes anything."""
     owner: str
 
     def write(self, seen: Seen) -> None:
-        """Whoever cleaned the workspace up meanwhile does not get its folders back."""
+        """Does not recreate folders of a workspace that was cleaned up meanwhile."""
         if self.path is not None and self.path.parent.is_dir():
             write_atomically(self.path, f"{seen} {self.owner}".encode())
             _sync(self.path.parent)
@@ -49,7 +49,7 @@ class WorkspaceStore:
 
     async def begin(self, directive: Directive) -> Seen:
         if directive.key in self._beginning:
-            return Seen.IN_WORK  # Two threads on one note would undo each other's.
+            return Seen.IN_WORK  # Two threads would overwrite each other's note.
         self._beginning.add(directive.key)
         try:
             return await self._guarded(self._begin, directive)  # type: ignore[no-any-return]
@@ -78,7 +78,7 @@ class WorkspaceStore:
         self._folder.claim()
         try:
             folder = self._folder.path / OWED
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
             return [owed for note in sorted(folder.glob("*.json")) if (owed := self._read_note(note))]
         except OSError as error:
             self._folder.release()
@@ -96,7 +96,7 @@ class WorkspaceStore:
         except (ValueError, KeyError, TypeError) as error:
             raise ServiceUnusable(f"{note} is damaged: {error}; move it away to start without it") from error
         if result is None and claim.path is not None and _read_claim(claim.path)[1] != claim.owner:
-            note.unlink()  # It ended between note and claim: the attempt was never begun, or not by this instance.
+            note.unlink()  # Died between note and claim: this instance never began the attempt.
             return None
         self._claims[key] = claim
         return owed
@@ -161,7 +161,7 @@ class WorkspaceStore:
 
 
 def _create(path: Path, content: str) -> bool:
-    """Whether the file is ours: only one of all who try makes it."""
+    """Whether this call created the file; of concurrent calls only one does."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except FileExistsError:
@@ -175,7 +175,7 @@ def _create(path: Path, content: str) -> bool:
 
 
 def _sync(folder: Path) -> None:
-    """A new name in a folder is durable only when the folder is."""
+    """A new name in a folder is durable only after the folder is synced."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -184,7 +184,7 @@ def _sync(folder: Path) -> None:
 
 
 def _read_claim(path: Path | None) -> tuple[Seen, str]:
-    """What a claim says and whose it is; one that is being written, or has gone, is somebody's work."""
+    """The state and owner of a claim; a missing or incomplete claim counts as another replica's work."""
     try:
         seen, _, owner = path.read_text("utf-8").partition(" ") if path is not None else ("", "", "")
         return Seen(seen), owner

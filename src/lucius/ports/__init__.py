@@ -1,1 +1,1 @@
-"""What the brain's hands must be able to do. Each docstring is a guarantee; `lucius.testing` holds adapters to it."""
+"""Interfaces of the adapters. Each docstring is a guarantee, which the suites in `lucius.testing` check."""

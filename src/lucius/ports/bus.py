@@ -1,7 +1,7 @@
 """The bus port: topics, subscriptions with property filters, peek-lock delivery. Lanes are only names here.
 
-Made to fit an embedded table as well as NATS JetStream and Azure Service Bus, so nothing in it presumes a transaction
-shared with the ledger. A bus that can have one says so to its ledger, which then publishes in its own commits.
+It fits an embedded table as well as NATS JetStream and Azure Service Bus, so it does not assume a transaction shared
+with the ledger. If a bus can share one, its ledger publishes in its own commits (`Ledger.enlists`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from msgspec import Struct
 
 from lucius.domain.time import Instant
 
+DEAD_LETTER_SECONDS = 14 * 86_400.0
+"""How long a dead letter is kept by default."""
+
 
 class BusUnavailable(Exception):
-    """The bus as a whole is out of reach; whether the messages in hand were taken is unknown."""
+    """The bus as a whole is unreachable; whether it took the messages is unknown."""
 
 
 class Message(Struct, frozen=True, kw_only=True):
@@ -26,7 +29,7 @@ class Message(Struct, frozen=True, kw_only=True):
     body: bytes
     properties: Mapping[str, Any]
     deliver_at: Instant | None = None
-    """Not delivered before this moment."""
+    """Not delivered before this time."""
 
 
 class Subscription(Struct, frozen=True, kw_only=True):
@@ -37,8 +40,11 @@ class Subscription(Struct, frozen=True, kw_only=True):
     where: Mapping[str, str | int] = {}
     """Every property named here must have this value."""
     delivery_max: int = 10
-    """After so many deliveries that nobody settled, a message is a dead letter."""
+    """After this many deliveries without being settled, a message becomes a dead letter."""
     ttl_seconds: float = 14 * 86_400.0
+    keeps_dead_bodies: bool = False
+    """Whether a dead letter keeps its body, to be read or sent again. False if bodies contain a secret: the directive
+    of an attempt can be rebuilt from the ledger at any time."""
 
 
 class DeliveryRef(Struct, frozen=True):
@@ -58,7 +64,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
 
 
 class Refused(Struct, frozen=True):
-    """A message the bus will not take, whatever is tried: too large, or to a topic nobody declared."""
+    """A message that the bus will never take: too large, or to an undeclared topic."""
 
     reason: str
 
@@ -69,6 +75,8 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     delivery_count: int
     reason: str
     dead_at: Instant
+    body: bytes | None = None
+    """None unless its subscription keeps the bodies of dead letters."""
 
 
 class Depth(Struct, frozen=True, kw_only=True):
@@ -84,55 +92,73 @@ class Bus(AbstractAsyncContextManager["Bus"], Protocol):
     message_bytes_max: int
 
     async def declare(self, subscriptions: Sequence[Subscription]) -> None:
-        """Make these subscriptions exist. Declaring one again changes its filter and limits, and keeps its messages."""
+        """Create these subscriptions. Declaring one again changes its filter and limits and keeps its messages."""
         ...
 
     def refusal(self, message: Message) -> Refused | None:
-        """Why this bus would not take this message, as far as that can be said without asking it."""
+        """Why this bus would not take this message, as far as that is known without asking it."""
         ...
 
     async def publish(self, messages: Sequence[Message]) -> list[Refused | None]:
-        """Hand over messages; one answer for each, None if it was taken. A taken message survives a crash of this
-        process (and, on a durable bus, of every process) before the call returns. Raises `BusUnavailable`."""
+        """Publish messages; one answer for each, None if it was taken. When the call returns, a taken message survives
+        a crash of this process (and, on a durable bus, of every process). Raises `BusUnavailable`."""
         ...
 
     async def receive(
         self, topics: Sequence[str], subscription: str, limit: int, lock_seconds: float, wait_seconds: float
     ) -> list[Delivery]:
         """Take up to `limit` messages that are due and unlocked, and lock them; wait up to `wait_seconds` for the
-        first. Oldest first within a topic, and no topic starves another. A lock that ran out makes its message
-        deliverable again, with its count grown."""
+        first. Oldest first within a topic, and no topic starves another. When a lock expires, its message is
+        deliverable again, and its delivery count is incremented."""
         ...
 
     async def settle(self, refs: Sequence[DeliveryRef]) -> None:
-        """These messages are dealt with and never delivered again. One that is not there is passed over."""
+        """These messages are done and never delivered again. Messages that do not exist are ignored."""
+        ...
+
+    async def withdraw(self, refs: Sequence[DeliveryRef]) -> set[DeliveryRef]:
+        """Remove those of these messages that no receiver holds, and return which: they are never delivered again.
+        These are the messages that wait for delivery and are not locked, including those whose lock expired: the
+        earlier receiver may still be working, and is told to stop when it answers. If a message is withdrawn and
+        received at the same time, exactly one of the two happens. A bus that cannot do this returns none."""
         ...
 
     async def abandon(self, refs: Sequence[DeliveryRef], delay_seconds: float = 0.0) -> None:
-        """Give up the lock: the message is deliverable again after the delay."""
+        """Release the lock: the message is deliverable again after the delay."""
         ...
 
     async def renew(self, refs: Sequence[DeliveryRef], lock_seconds: float) -> list[bool]:
-        """Extend locks that still hold; for each whether it did."""
+        """Extend the locks that have not expired; for each, whether it was extended."""
         ...
 
     async def dead_letter(self, refs: Sequence[DeliveryRef], reason: str) -> None:
-        """Set these messages aside, with the reason."""
+        """Make these messages dead letters, with the reason."""
         ...
 
     async def still_queued(self, refs: Sequence[DeliveryRef]) -> set[DeliveryRef]:
-        """Those of these messages that are certainly waiting, unlocked, to be delivered. A bus that cannot say so
-        answers with none."""
+        """Those of these messages that certainly wait, unlocked, for delivery. A bus that does not know returns
+        none."""
         ...
 
     async def depths(self) -> list[Depth]:
-        """How much waits in every subscription."""
+        """The number of messages in every subscription."""
         ...
 
-    async def dead_letters(self, limit: int) -> list[DeadLetter]:
-        """The newest dead letters."""
+    async def dead_letters(self, limit: int, topics: Sequence[str] = ()) -> list[DeadLetter]:
+        """The newest dead letters; only those of `topics` if any are given."""
+        ...
+
+    async def send_again(self, letters: Mapping[DeliveryRef, bytes | None]) -> set[DeliveryRef]:
+        """Put dead letters back into their queues, deliverable now and with a delivery count of zero, and return which
+        are back. Each is mapped to its body, or to None to use the body that was kept; a letter without either stays
+        dead. Of two calls about one letter only one puts it back."""
+        ...
+
+    async def health(self) -> str:
+        """A human-readable location of the bus. Raises `BusUnavailable` if it does not answer."""
         ...
 
     async def upkeep(self) -> None:
-        """Forget settled messages whose duplicate window has passed; set expired ones aside. Called now and then."""
+        """Delete settled messages whose duplicate window has passed and dead letters that are too old; make expired
+        messages dead letters. Called periodically."""
         ...

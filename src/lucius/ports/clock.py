@@ -1,8 +1,8 @@
-"""The clock port: time and everything fresh, so that tests and simulations can bring their own."""
+"""The clock port: time, new ids and jitter, so that tests and simulations can provide their own."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from lucius.domain.time import Instant
 
@@ -12,14 +12,28 @@ class Clock(Protocol):
         """Wall-clock time, UTC. May jump; nothing breaks if it does."""
         ...
 
+    @property
+    def skew_seconds(self) -> float:
+        """How far the machine's clock is ahead of `now`; 0 if `now` is the machine's clock."""
+        ...
+
     def job_id(self) -> str:
-        """A new UUIDv7: ids sort by the time they were made, so that every table grows at its end."""
+        """A new UUIDv7: ids sort by creation time, so that rows are appended at the end of every index."""
         ...
 
     def lease_id(self) -> str:
-        """A random id that was never used before."""
+        """A new random id."""
         ...
 
     def jitter(self) -> float:
         """A number in [0, 1)."""
         ...
+
+
+class TimeReading(NamedTuple):
+    """A server's time, and when it was read on this process's monotonic clock."""
+
+    at: Instant
+    monotonic_at: float
+    error_seconds: float
+    """Maximum distance between the server's reading and `monotonic_at`."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
 from lucius.domain.effects import Outcome
 from lucius.domain.inputs import Accepted, Callback, Operation
-from lucius.domain.job import JobStatus
+from lucius.domain.job import Job, JobStatus
+from lucius.ports.bus import Delivery
 from lucius.ports.ledger import Claim, Duplicate, Limit, Saturated
+from lucius.ports.readiness import Check
 
 
 class NewJob(Struct, frozen=True, kw_only=True):
-    """A command that passed validation, with what must hold for it to become a job."""
+    """A command that passed validation, with the conditions for it to become a job."""
 
     fact: Accepted
     claim: Claim
@@ -27,8 +29,8 @@ class Started(Struct, frozen=True):
     status: JobStatus
 
 
-class Told(Struct, frozen=True):
-    """What came of a callback or an operation."""
+class CallbackReply(Struct, frozen=True):
+    """The outcome of a callback or an operation."""
 
     outcome: Outcome
     status: JobStatus
@@ -37,26 +39,37 @@ class Told(Struct, frozen=True):
 
 class Engine(AbstractAsyncContextManager["Engine"], Protocol):
     def submit(self, new: NewJob) -> Awaitable[Started | Duplicate | Saturated]:
-        """Make one job of one command. When this answers `Started`, the job is durable and will reach a terminal
+        """Create a job from a command. When this returns `Started`, the job is durable and will reach a terminal
         state, whatever crashes. Raises `InfrastructureError`, and then there is no job."""
         ...
 
-    def tell(self, job_id: str, tenant_id: str | None, fact: Callback | Operation) -> Awaitable[Told | None]:
-        """Tell a job a fact. None: there is no such job, or it is not this tenant's (None is any tenant's). When
-        this answers, what it answers is durable. Raises `InfrastructureError`, and then nothing has changed."""
+    def tell(self, job_id: str, tenant_id: str | None, fact: Callback | Operation) -> Awaitable[CallbackReply | None]:
+        """Apply a fact to a job. Returns None if there is no such job or it belongs to another tenant (`tenant_id` None
+        matches any). When this returns, the outcome is durable. Raises `InfrastructureError`, and then nothing has
+        changed."""
+        ...
+
+    async def newest(self, job: Job) -> Job:
+        """The current state of a job that was read from the ledger, which may lag behind the engine. Raises
+        `InfrastructureError` if the state is not known now."""
+        ...
+
+    async def drop_past(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Settle those of these directives whose attempt is over or has reached a service, as far as the ledger
+        knows, and return the others, in order. Raises `InfrastructureError`, and then all are deliverable again."""
         ...
 
     async def retry_outbox(self) -> int:
-        """Make every unsent row due now; how many there were."""
+        """Make every unsent row due now; returns their number."""
         ...
 
     async def wait_for_change(self, job_id: str, timeout_seconds: float, until_ended: bool = False) -> bool:
-        """Wait until this process has written something about the job, or its end; False if not in time. A job may also
-        change elsewhere: look again at least as often as `changes_elsewhere_seconds`."""
+        """Wait until this process writes a change of the job, or its end; False if it times out. Other processes may
+        change the job too: look again at least every `changes_elsewhere_seconds`."""
         ...
 
     changes_elsewhere_seconds: float
 
-    async def health(self) -> dict[str, Any]:
-        """What it depends on and how that is; raises where it cannot work."""
+    def checks(self) -> list[Check]:
+        """Checks of its own parts and of what it depends on besides ledger and bus."""
         ...

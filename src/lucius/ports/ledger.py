@@ -1,31 +1,32 @@
 """The ledger port: the record of jobs, steps, attempts, outbox, events, idempotency and in-flight slots.
 
-One verb writes: `commit`. An SQL ledger makes all changes of a call one transaction; a ledger whose transactions end at
-a partition (Azure Tables) makes one per change. Either way each change stands or falls whole, and the engine reads one
+Only `commit` writes. An SQL ledger puts all changes of a call in one transaction; a ledger whose transactions are
+limited to a partition (Azure Tables) uses one per change. Either way each change is atomic, and the engine gets one
 outcome per change, so its loop is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
 from lucius.domain.attempt import Attempt
 from lucius.domain.effects import Event
 from lucius.domain.job import Job
+from lucius.domain.routing import Routing
 from lucius.domain.time import Instant
 from lucius.ports.bus import Bus, DeliveryRef, Message
 
 
 class LedgerUnavailable(Exception):
-    """The ledger is out of reach, full or locked; nothing of the call was written."""
+    """The ledger is unreachable, full or locked; the call wrote nothing."""
 
 
 class Limit(Struct, frozen=True):
-    """At most `maximum` jobs in flight in this scope; `code` is the error where it is full."""
+    """At most `maximum` jobs in flight in this scope; `code` is the error if it is full."""
 
     scope: str
     maximum: int
@@ -33,14 +34,14 @@ class Limit(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True):
-    """A command's claim to be the only one of its kind: unique per key, for as long as its job is kept."""
+    """The idempotency claim of a command: unique per key, for as long as its job is kept."""
 
     key: bytes
     hash: str
 
 
 class Webhook(Struct, frozen=True, kw_only=True):
-    """A call to a client's address that is owed until it is answered or given up."""
+    """A call to a client's address that is pending until it is answered or given up."""
 
     job_id: str
     url: str
@@ -48,22 +49,33 @@ class Webhook(Struct, frozen=True, kw_only=True):
     attempts: int = 0
     next_at: Instant
     last_error: str | None = None
+    asked_wait_ms: int = 0
+    """The `Retry-After` of the receiver's last answer. Only written."""
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """One job's new state, with all that must be written with it or not at all."""
+    """One job's new state, and everything that must be written atomically with it."""
 
     before: Job | None
-    """The state the decision was made on; None creates the job."""
+    """The state that the decision is based on; None creates the job."""
     after: Job
     events: tuple[Event, ...] = ()
+    past_attempts: tuple[tuple[int, Attempt], ...] = ()
+    """Attempts, with the index of their step, that ended and were followed by others since `before`."""
     claim: Claim | None = None
     limits: tuple[Limit, ...] = ()
-    """Checked where the job is created; its scopes are left again by the change that ends it."""
+    """Checked when the job is created; the change that ends the job releases its scopes."""
     messages: tuple[Message, ...] = ()
     settled: tuple[DeliveryRef, ...] = ()
-    """Messages to publish and to settle in the same transaction; only where `enlists` says yes."""
+    """Messages to publish and to settle in the same transaction; only if `enlists` returns True."""
     webhook: Webhook | None = None
+
+
+def followed_attempts(before: Job, after: Job) -> Iterator[tuple[int, Attempt]]:
+    """The attempts of `before` that another attempt has followed in `after`, with the index of their step."""
+    for index, (was, now) in enumerate(zip(before.steps, after.steps, strict=True)):
+        if was is not now and was.attempt is not None and was.attempt_no != now.attempt_no:
+            yield index, was.attempt
 
 
 class Committed(Struct, frozen=True):
@@ -71,11 +83,11 @@ class Committed(Struct, frozen=True):
 
 
 class Conflict(Struct, frozen=True):
-    """The job is no longer what `before` says: load it and decide again."""
+    """The job is no longer as in `before`: load it and decide again."""
 
 
 class Duplicate(Struct, frozen=True):
-    """The claim is taken: by this job, with this hash."""
+    """The claim is taken by this job, with this hash."""
 
     job_id: str
     hash: str
@@ -101,18 +113,29 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     dead_letter: bool = False
     open_on: str | None = None
     """Only jobs that have not ended and are driven by this engine."""
+    job_id: str | None = None
+    """Only this one."""
+
+
+class UnreadableJob(Struct, frozen=True):
+    """A job whose rows cannot be read, because something other than LUCIUS has changed them."""
+
+    job_id: str
+    tenant_id: str
+    reason: str
+    """For the log: it may quote values of the rows."""
 
 
 class OutboxRow(Struct, frozen=True, kw_only=True):
     job_id: str
     step_id: str
     tenant_id: str
-    lane: int
+    routing: Routing
     attempt: Attempt
 
 
 class Repairs(Struct, frozen=True):
-    """What drift repair found and mended, by kind."""
+    """What drift repair found and repaired, by kind."""
 
     slots: int = 0
     wake_ups: int = 0
@@ -121,39 +144,46 @@ class Repairs(Struct, frozen=True):
 
 class Ledger(AbstractAsyncContextManager["Ledger"], Protocol):
     def enlists(self, bus: Bus) -> bool:
-        """Whether messages in a change are handed to this bus in the same transaction."""
+        """Whether messages in a change are published to this bus in the same transaction."""
         ...
 
     async def load(self, job_ids: Sequence[str]) -> dict[str, Job]:
-        """The whole aggregates of those jobs that exist."""
+        """The whole aggregates of those jobs that exist and can be read."""
         ...
 
     async def commit(self, changes: Sequence[Change]) -> list[CommitOutcome]:
-        """Write each change whole or not at all; one outcome for each, in order. At most one change per job in a
-        call. A creation first looks at its claim (`Duplicate`), then at its limits (`Saturated`); any other change
-        is written only if the job's revision is still that of `before` (`Conflict`). In-flight counts move with the
-        jobs. When the call returns, what was committed survives a crash. Raises `LedgerUnavailable`, and then
-        nothing was written."""
+        """Write each change atomically; one outcome for each, in order. At most one change per job in a call. A
+        creation first checks its claim (`Duplicate`), then its limits (`Saturated`); any other change is written only
+        if the job's revision is still that of `before` (`Conflict`). In-flight counts change with the jobs. When the
+        call returns, committed changes survive a crash. Raises `LedgerUnavailable`, and then nothing was written."""
+        ...
+
+    async def note_holder(
+        self, job_id: str, step_index: int, attempt_no: int, lease_id: str, instance: str
+    ) -> str | None:
+        """Record in `acked_by` which instance of a service has an attempt whose ACK or RESULT is not written yet,
+        unless one is recorded already. Returns the recorded instance, or None if there is no such attempt. The job's
+        revision does not change, and commits keep `acked_by` until they write the ACK or the RESULT."""
         ...
 
     async def due(self, now: Instant, limit: int) -> list[str]:
-        """Jobs of the outbox engine whose `wake_at` has come, the longest overdue first."""
+        """Jobs of the outbox engine whose `wake_at` has passed, the longest overdue first."""
         ...
 
     async def undispatched(self, now: Instant, limit: int, ignore_claims: bool = False) -> list[str]:
-        """Jobs of the outbox engine whose current attempt is unsent and claimed by nobody at `now`."""
+        """Jobs of the outbox engine whose current attempt is unsent and unclaimed at `now`."""
         ...
 
-    async def outbox(self, limit: int) -> list[OutboxRow]:
+    async def outbox(self, limit: int) -> list[OutboxRow | UnreadableJob]:
         """Unsent attempts, oldest first."""
         ...
 
     async def find_claim(self, key: bytes) -> Duplicate | None:
-        """Who holds this claim."""
+        """The job that has this claim."""
         ...
 
-    async def jobs(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[Job]:
-        """Newest first; `before_id` goes on after the last one seen."""
+    async def jobs(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[Job | UnreadableJob]:
+        """Newest first; `before_id` continues after that job. A job that cannot be read does not affect the others."""
         ...
 
     async def attempts(self, job_id: str) -> dict[str, list[Attempt]]:
@@ -161,30 +191,45 @@ class Ledger(AbstractAsyncContextManager["Ledger"], Protocol):
         ...
 
     async def events(self, job_id: str, after_seq: int, limit: int) -> list[Event]:
-        """The audit trail, in order. A number that was seen is never followed by a smaller one."""
+        """The audit trail, in order. Sequence numbers only increase. If the data of an event cannot be read, its
+        `data` is `{"error": …}`."""
         ...
 
     async def inflight(self) -> dict[str, int]:
         """Jobs in flight by scope: `global`, `mode:<MODE>`, `tenant:<id>`; scopes with none may be missing."""
         ...
 
-    async def webhooks_due(self, now: Instant, limit: int, claim_until: Instant) -> list[Webhook]:
-        """Take up webhooks that are due: nobody else gets them before `claim_until`."""
+    async def webhooks_due(
+        self, now: Instant, after_tenant: str, tenants_max: int, per_tenant_max: int
+    ) -> list[Webhook]:
+        """Due webhooks, so that no tenant hides another: up to `per_tenant_max` of each, the longest due first, of up
+        to `tenants_max` tenants in the order of their ids, starting after `after_tenant` and wrapping around."""
+        ...
+
+    async def claim_webhooks(self, job_ids: Sequence[str], now: Instant, claim_until: Instant) -> set[str]:
+        """Claim those of these webhooks that are still due: no other process gets them before `claim_until`."""
         ...
 
     async def webhook_done(self, webhook: Webhook, delivered: bool) -> None:
-        """Write what came of a call: delivered or given up (then it is no longer owed), or to be tried again."""
+        """Write the outcome of a call: delivered or given up (then it is no longer pending), or to be tried again."""
         ...
 
-    async def repair(self, now: Instant) -> Repairs:
-        """Mend what a crash between two writes can leave behind: counts that differ from the jobs, jobs that
-        wait without a timer or an unsent row (the outbox engine's), unsent rows that belong to no open job."""
+    async def shorten_webhooks(self, latest: Sequence[Instant]) -> None:
+        """Make no webhook wait longer than `latest` plus what its receiver asked for. `latest` is indexed by the number
+        of calls made; its last entry also applies to larger numbers."""
+        ...
+
+    async def repair(self, now: Instant, claim_seconds: float) -> Repairs:
+        """Repair what a crash between two writes can leave behind: counts that differ from the jobs, jobs that wait
+        without a timer or an unsent row (of the outbox engine), unsent rows without an open job. Jobs that a clock
+        which was ahead wrote, or that are claimed for longer than `claim_seconds`, are made due."""
         ...
 
     async def prune(self, ended_before: Instant, limit: int) -> int:
-        """Remove up to `limit` jobs that ended before this moment, with all that belongs to them; how many went."""
+        """Delete up to `limit` jobs that ended before this time, with everything that belongs to them; returns the
+        number."""
         ...
 
-    async def health(self) -> dict[str, Any]:
-        """Answers if the ledger does; raises `LedgerUnavailable` if it does not."""
+    async def health(self) -> str:
+        """A human-readable name of the ledger. Raises `LedgerUnavailable` if it does not answer."""
         ...

@@ -1,4 +1,4 @@
-"""The observer port: few hooks, all doing nothing unless somebody listens. Logs, metrics and traces hang on it."""
+"""The observer port: hooks for logs, metrics and traces, which do nothing by default."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lucius.ports.ledger import Change, Repairs
 
 
 class Observer:
-    """Methods must be quick and must not raise; none of them is told anything secret."""
+    """Methods must be quick and must not raise; no argument contains a secret."""
 
     def turn_done(self, inputs: int, seconds: float, changes: Sequence[Change]) -> None:
         """A turn was committed."""
@@ -19,12 +19,12 @@ class Observer:
         """`kind` is ACK, RESULT or HEARTBEAT; `outcome` the answer, or FORGED."""
 
     def dispatched(self, count: int, lag_seconds: float) -> None:
-        """A bus outside the ledger's database took directives, the oldest so long after its attempt was made."""
+        """A bus outside the ledger's database took directives; the oldest attempt was this old."""
 
     def circuit_changed(self, is_open: bool, reason: str) -> None: ...
 
     def swept(self, kind: str, count: int) -> None:
-        """The sweeper did something: `deadline` or `undispatched`."""
+        """A sweep found something due: `deadline`, `undispatched`, or `lost_message` (of runbooks)."""
 
     def repaired(self, repairs: Repairs) -> None: ...
 
@@ -32,23 +32,36 @@ class Observer:
         """`delivered`, `failed` (to be tried again) or `given_up`."""
 
     def steps_moved(self, status: str, count: int) -> None:
-        """Steps of runbooks came to this status."""
+        """Steps of runbooks reached this status."""
 
     def worker_answered(self, outcome: str) -> None:
-        """A runbook worker's result was taken: APPLIED, DUPLICATE, STALE or UNKNOWN."""
+        """A runbook worker's result was answered: APPLIED, DUPLICATE, STALE, UNKNOWN or FORGED."""
 
     def ticked(self, outcome: str, seconds: float) -> None:
-        """The scheduler went round: `ok`, `failed`, or `not_leader`."""
+        """A round of the scheduler ended: `ok`, `failed`, or `not_leader`."""
 
     def source_read(self, outcome: str, seconds: float) -> None:
         """A runbook's data source was read: `ok`, `held` or `failed`."""
 
+    def waits_held(self, kind: str, count: int) -> None:
+        """The number of calls of this kind (`wait` or `stream`) that are held open now."""
+
+    def wait_refused(self, kind: str, scope: str) -> None:
+        """A call was not held open: too many are, of one `principal` or in total (`all`)."""
+
     def failed(self, what: str, error: BaseException) -> None:
-        """Something went wrong that nobody waits for an answer to."""
+        """Something failed that no caller waits for."""
+
+    def loop_failed(self, name: str, error: BaseException) -> None:
+        """A round of a loop failed; the next one tries again."""
+        self.failed(name, error)
+
+    def loop_worked(self, name: str) -> None:
+        """A round of a loop succeeded."""
 
 
 class Observers(Observer):
-    """Tells several observers."""
+    """Calls several observers."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
@@ -89,6 +102,14 @@ class Observers(Observer):
         for observer in self._observers:
             observer.failed(what, error)
 
+    def loop_failed(self, name: str, error: BaseException) -> None:
+        for observer in self._observers:
+            observer.loop_failed(name, error)
+
+    def loop_worked(self, name: str) -> None:
+        for observer in self._observers:
+            observer.loop_worked(name)
+
     def steps_moved(self, status: str, count: int) -> None:
         for observer in self._observers:
             observer.steps_moved(status, count)
@@ -104,3 +125,11 @@ class Observers(Observer):
     def source_read(self, outcome: str, seconds: float) -> None:
         for observer in self._observers:
             observer.source_read(outcome, seconds)
+
+    def waits_held(self, kind: str, count: int) -> None:
+        for observer in self._observers:
+            observer.waits_held(kind, count)
+
+    def wait_refused(self, kind: str, scope: str) -> None:
+        for observer in self._observers:
+            observer.wait_refused(kind, scope)

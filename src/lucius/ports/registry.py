@@ -12,7 +12,7 @@ from lucius.domain.routing import Mode
 
 
 class Tenant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is settled for one tenant. None leaves a thing to the global settings."""
+    """Settings of one tenant. None means the global setting."""
 
     id: str
     mode: Mode | None = None
@@ -26,7 +26,7 @@ class Tenant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Globals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What holds where neither the request, the protocol nor the tenant says otherwise."""
+    """Defaults, where neither the request, the protocol nor the tenant says otherwise."""
 
     mode: Mode = Mode.DEFAULT
     unknown_tenants_allowed: bool = True
@@ -40,7 +40,7 @@ class Globals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RegistrySnapshot(Struct, frozen=True):
-    """Everything, at one moment. `version` changes whenever anything in it does."""
+    """A consistent state of the registry. `version` changes whenever anything in it does."""
 
     version: str
     protocols: dict[str, Protocol]
@@ -54,5 +54,6 @@ class RegistrySnapshot(Struct, frozen=True):
 
 class Registry(Port):
     def snapshot(self) -> RegistrySnapshot:
-        """The last good state. Never blocks, never raises: a broken source leaves the state before it in force."""
+        """The last good state. Never blocks, never raises: if the source is broken, the previous state stays in
+        force."""
         ...

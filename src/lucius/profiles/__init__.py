@@ -1,5 +1,5 @@
-"""Profiles: a whole deployment on one machine, each part a process of its own, for `lucius up --profile`.
+"""Profiles: a whole deployment on one machine, each part a separate process, for `lucius up --profile`.
 
-`part` is one process: started, asked whether it is ready, restarted, stopped. `postgres` and `temporal_server` know how
-these servers are started from their packages. `temporal` puts them together with LUCIUS's own roles.
+`part` is one process: started, checked for readiness, restarted, stopped. `postgres` and `temporal_server` start these
+servers from their packages. `temporal` combines them with LUCIUS's own roles.
 """

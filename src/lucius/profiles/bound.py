@@ -1,7 +1,7 @@
-"""Becomes another program, which the kernel will signal when the process that started it is gone, however it went.
+"""Replaces itself with another program, which the kernel signals when the process that started it is gone.
 
-Run as a script: `bound.py SIGNAL PARENT_PID USER PROGRAM ARGUMENT…`, with an empty USER for the same one. The wish is
-made here and not between fork and exec of the parent, because that may have threads. Only Linux knows it.
+Run as a script: `bound.py SIGNAL PARENT_PID USER PROGRAM ARGUMENT…`; an empty USER means the current one. The signal is
+requested here and not between fork and exec of the parent, which may have threads. Only Linux supports it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)  # After setuid, which would undo it.
     if os.getppid() != int(parent):
-        sys.exit("the process that started this one is gone already")
+        sys.exit("the process that started this one is already gone")
     os.execv(command[0], command)  # noqa: S606 - the parent's own command line
 
 

@@ -1,4 +1,4 @@
-"""One part of a profile: a process that is started, watched, restarted when it dies, and stopped."""
+"""One part of a profile: a process that is started, supervised, restarted when it dies, and stopped."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ LOG_BYTES_MAX = 10_000_000
 LOG_TAIL_BYTES = 2_000
 RESTARTS_MAX = 5
 STEADY_SECONDS = 60.0
-"""A part that has run for so long is well again: what came before no longer counts against it."""
+"""After running this long, a part counts as healthy, and its restart count is reset."""
 BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS = 0.5, 10.0
 
 
-async def _at_once(said: str) -> bool:
+async def _is_ready_now(log_text: str) -> bool:
     return True
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How a part is run."""
+class PartPlan:
+    """How to run a part."""
 
     name: str
     command: Sequence[str]
     environment: Mapping[str, str]
-    is_ready: Callable[[str], Awaitable[bool]] = _at_once
-    """Asked again and again, with what the part has written to its log since it was started."""
+    is_ready: Callable[[str], Awaitable[bool]] = _is_ready_now
+    """Polled with the text that the part has written to its log since it was started."""
     ready_seconds: float = 60.0
     stop_signal: signal.Signals = signal.SIGTERM
     stop_seconds: float = 20.0
     user: str = ""
-    """The system user to run as; empty is the same one."""
+    """The system user to run as; empty means the current one."""
 
 
 class Part:
-    def __init__(self, plan: Plan, logs: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, plan: PartPlan, logs: Path, say: Callable[[str], None]) -> None:
         self.plan = plan
         self.log = logs / f"{plan.name}.log"
         self._say = say
@@ -54,12 +54,12 @@ class Part:
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start it and wait until it is ready. Raises `InfrastructureError` if that does not come."""
+        """Start it and wait until it is ready. Raises `InfrastructureError` if it does not become ready."""
         await self._spawn()
         await self._until_ready()
 
     async def finish(self, seconds_max: float) -> None:
-        """Start it and wait until it has ended, which it must do well and in time."""
+        """Start it and wait until it has ended. Raises `InfrastructureError` if it fails or takes too long."""
         await self._spawn()
         assert self._process is not None
         try:
@@ -70,8 +70,8 @@ class Part:
             raise self._failure(f"ended with {status}")
 
     def watch(self) -> asyncio.Task[None]:
-        """From now on, restart it when it dies; the task ends only with the failure of a part that keeps dying."""
-        self._watching = asyncio.create_task(self._keep(), name=self.plan.name)
+        """From now on, restart it when it dies; the task ends only with the error of a part that keeps dying."""
+        self._watching = asyncio.create_task(self._restart_on_exit(), name=self.plan.name)
         return self._watching
 
     async def unwatch(self) -> None:
@@ -90,24 +90,24 @@ class Part:
             try:
                 await asyncio.wait_for(process.wait(), self.plan.stop_seconds)
             except TimeoutError:
-                self._say(f"{self.plan.name} has not stopped in {self.plan.stop_seconds:g} s: it is killed")
+                self._say(f"{self.plan.name} has not stopped in {self.plan.stop_seconds:g} s: killing it")
         self.kill()
         await process.wait()
 
     def kill(self) -> None:
-        """It, and whatever it has left in its process group, at once."""
+        """Kill its whole process group at once."""
         if self._process is not None:
-            with suppress(ProcessLookupError, PermissionError):  # Nobody is left in the group.
+            with suppress(ProcessLookupError, PermissionError):  # The group is empty.
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     async def _spawn(self) -> None:
         plan = self.plan
-        self._turn_log()
+        self._rotate_log()
         self._log_begin = self.log.stat().st_size if self.log.exists() else 0
-        words = [str(int(plan.stop_signal)), str(os.getpid()), plan.user, *plan.command]
+        arguments = [str(int(plan.stop_signal)), str(os.getpid()), plan.user, *plan.command]
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", bound.__file__, *words),
+                *(sys.executable, "-I", "-S", bound.__file__, *arguments),
                 stdin=DEVNULL, stdout=log, stderr=log, env=dict(plan.environment), start_new_session=True,
             )  # fmt: skip
 
@@ -115,26 +115,26 @@ class Part:
         assert self._process is not None
         loop = asyncio.get_running_loop()
         end = loop.time() + self.plan.ready_seconds
-        while not await self.plan.is_ready(self._said()):
+        while not await self.plan.is_ready(self.log_text()):
             if self._process.returncode is not None:
                 raise self._failure(f"ended with {self._process.returncode} before it was ready")
             if loop.time() > end:
                 raise self._failure(f"is not ready after {self.plan.ready_seconds:g} s")
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _keep(self) -> None:
+    async def _restart_on_exit(self) -> None:
         loop = asyncio.get_running_loop()
         deaths = 0
         began = loop.time()
         while True:
             assert self._process is not None
             status = await self._process.wait()
-            self.kill()  # What it has left behind would be in the way of the next one.
+            self.kill()  # Leftover child processes would interfere with the next run.
             deaths = 1 if loop.time() - began > STEADY_SECONDS else deaths + 1
             if deaths > RESTARTS_MAX:
                 raise self._failure(f"has died {deaths} times in a row, the last time with {status}")
             wait_seconds = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2 ** (deaths - 1))
-            self._say(f"{self.plan.name} ended with {status}; it is started again in {wait_seconds:g} s")
+            self._say(f"{self.plan.name} ended with {status}; it will be restarted in {wait_seconds:g} s")
             await asyncio.sleep(wait_seconds)
             began = loop.time()
             await self._spawn()
@@ -145,19 +145,20 @@ class Part:
                 self._say(str(error))
                 self.kill()
 
-    def _said(self) -> str:
+    def log_text(self) -> str:
+        """The text that it has written to its log since it was started."""
         with self.log.open("rb") as log:
             log.seek(self._log_begin)
             return log.read(LOG_BYTES_MAX).decode(errors="replace")
 
-    def _turn_log(self) -> None:
-        """Not while it runs: how much one run may write is its own affair, what gathers over many is ours."""
+    def _rotate_log(self) -> None:
+        """Only between runs: this bounds what many runs write, not what one run writes."""
         with suppress(FileNotFoundError):
             if self.log.stat().st_size > LOG_BYTES_MAX:
                 self.log.replace(self.log.with_suffix(".log.1"))
 
     def _failure(self, what: str) -> InfrastructureError:
-        tail = self._said()[-LOG_TAIL_BYTES:].strip()
+        tail = self.log_text()[-LOG_TAIL_BYTES:].strip()
         return InfrastructureError.unavailable(
             f"{self.plan.name} {what}; its log is {self.log}, and ends with:\n{tail}"
         )

@@ -1,7 +1,7 @@
 """`lucius up --profile temporal`: PostgreSQL, Temporal and every role on this machine.
 
-Parts are started one after another, each when the one before it is ready, and stopped in reverse. Should this process
-be killed, the kernel tells each of them (see `bound`).
+Parts are started one after another, each when the previous one is ready, and stopped in reverse order. If this process
+is killed, the kernel signals each of them (see `bound`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import fcntl
 import importlib.util
 import os
+import re
 import shlex
 import signal
 import sys
@@ -20,11 +21,13 @@ from pathlib import Path
 import httpx
 from msgspec.structs import replace
 
+from lucius.api.management import OFF
 from lucius.api.serving import listen, reachable
-from lucius.profiles.part import Part, Plan
+from lucius.local_secrets import data_folder_errors, with_secrets
+from lucius.private_files import OTHERS, make_private_folder
+from lucius.profiles.part import Part, PartPlan
 from lucius.profiles.postgres import plan_postgres
 from lucius.profiles.temporal_server import HOST, NAMESPACE, free_port, plan_temporal, temporal_program
-from lucius.secrets_kept import with_secrets
 from lucius.settings import Settings, SettingsError
 
 Sample = Callable[[str, str, Path], Awaitable[object]]
@@ -32,9 +35,11 @@ SERVICES = ("ocr", "embedding", "sis")
 UPGRADE_SECONDS_MAX = 120.0
 PROBE_SECONDS_MAX = 5.0
 DRAIN_SECONDS = "6.5"
-"""How long services finish their work once they are asked to stop."""
+"""How long services may take to finish their work once they are asked to stop."""
 ENVIRONMENT_FILE = "profile.env"
 LOCK_FILE = "profile.lock"
+MANAGEMENT = re.compile(r"^  management  (\S+)$", re.MULTILINE)
+"""The line in which each role prints its management address."""
 
 
 def run_profile(
@@ -42,17 +47,24 @@ def run_profile(
 ) -> None:
     _check(settings)
     folder = Path(settings.data).resolve()
-    (folder / "logs").mkdir(parents=True, exist_ok=True)
-    settings = with_secrets(settings)  # The ledger that it names is the embedded one still, so what is missing is made.
+    os.umask(OTHERS)
+    with data_folder_errors(settings):
+        (folder / "logs").mkdir(parents=True, exist_ok=True)
+    has_own_key = not settings.api_key
+    settings = with_secrets(settings)  # The ledger setting is still the embedded one, so missing secrets are generated.
     if services and not settings.api_key:
         raise SettingsError(
             "the reference services log in with LUCIUS_API_KEY: set it, or leave them out (--no-services)"
         )
-    with listen(settings) as probe:  # Whether the port can be had is better known before anything runs.
-        settings = replace(settings, data=str(folder), port=probe.getsockname()[1])
+    # The API binds its port later; by then, a port chosen by the system could be used by an outgoing connection.
+    settings = replace(settings, data=str(folder), port=settings.port or free_port())
+    with listen(settings):
+        pass  # Fails early if the port is not available.
     program = temporal_program()
     with _owned(folder):
-        profile = Profile(settings, services, program, temporal_port or free_port(), ui_port or free_port())
+        make_private_folder(folder)
+        ports = (temporal_port or free_port(), ui_port or free_port())
+        profile = Profile(settings, services, program, *ports, shows_key=has_own_key)
         asyncio.run(profile.run(sample))
 
 
@@ -76,7 +88,7 @@ def _is_installed(module: str) -> bool:
 
 @contextmanager
 def _owned(folder: Path) -> Iterator[None]:
-    """The data folder is this process's alone; the lock goes with the process, however it ends."""
+    """Locks the data folder for this process; the lock ends with the process, however it ends."""
     with (folder / LOCK_FILE).open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -84,7 +96,7 @@ def _owned(folder: Path) -> Iterator[None]:
             lock.seek(0)
             owner = lock.read(32).strip() or "another"
             raise SettingsError(
-                f"{folder} is in use by process {owner}: stop that one, or choose another folder (--data)"
+                f"{folder} is in use by process {owner}: stop that process, or choose another folder (--data)"
             ) from error
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
@@ -93,8 +105,17 @@ def _owned(folder: Path) -> Iterator[None]:
 
 
 class Profile:
-    def __init__(self, settings: Settings, services: bool, program: str, temporal_port: int, ui_port: int) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        services: bool,
+        program: str,
+        temporal_port: int,
+        ui_port: int,
+        shows_key: bool,
+    ) -> None:
         self._settings = settings
+        self._shows_key = shows_key
         self._services = services
         self._folder = Path(settings.data)
         self._temporal = (program, temporal_port, ui_port)
@@ -105,14 +126,14 @@ class Profile:
     async def run(self, sample: Sample | None) -> None:
         stopped, loop = asyncio.Event(), asyncio.get_running_loop()
 
-        def asked() -> None:
-            if stopped.is_set():  # Twice: somebody is in a hurry, and every part is safe at any moment.
+        def on_signal() -> None:
+            if stopped.is_set():  # The second signal: stop at once. Every part can be killed safely at any time.
                 for part in self._parts:
                     part.kill()
             stopped.set()
 
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, asked)
+            loop.add_signal_handler(number, on_signal)
         running = asyncio.create_task(self._run(sample))
         waiting = asyncio.create_task(stopped.wait())
         await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -127,7 +148,7 @@ class Profile:
         finally:
             (self._folder / ENVIRONMENT_FILE).unlink(missing_ok=True)
             for folder in self._temporary:
-                with suppress(OSError):  # Something is in it still; the next start uses it again.
+                with suppress(OSError):  # Not empty: the next start uses it again.
                     folder.rmdir()
         if not running.cancelled():
             running.result()
@@ -154,7 +175,7 @@ class Profile:
         for task in done:
             task.result()
 
-    async def _start(self, plan: Plan) -> None:
+    async def _start(self, plan: PartPlan) -> None:
         part = Part(plan, self._folder / "logs", say)
         self._parts.append(part)
         say(f"{plan.name} is starting")
@@ -162,38 +183,47 @@ class Profile:
 
     async def _upgrade(self, environment: dict[str, str]) -> None:
         part = Part(
-            Plan(name="upgrade", command=_lucius("db", "upgrade"), environment=environment), self._folder / "logs", say
+            PartPlan(name="upgrade", command=_lucius("db", "upgrade"), environment=environment),
+            self._folder / "logs",
+            say,
         )
         self._parts.append(part)
         await part.finish(UPGRADE_SECONDS_MAX)
         self._parts.remove(part)
 
-    def _roles(self, environment: dict[str, str]) -> Iterator[Plan]:
-        async def answers(said: str) -> bool:
+    def _roles(self, environment: dict[str, str]) -> Iterator[PartPlan]:
+        async def answers(log_text: str) -> bool:
+            if "LUCIUS API at" not in log_text:
+                return False
             try:
                 async with httpx.AsyncClient(timeout=PROBE_SECONDS_MAX, trust_env=False) as client:
                     return (await client.get(f"{self._url}/readyz")).status_code == 200
             except httpx.HTTPError:
                 return False
 
-        async def has_begun(said: str) -> bool:
-            return " is running" in said
+        async def has_begun(log_text: str) -> bool:
+            return " is running" in log_text
 
-        async def serves(said: str) -> bool:
-            return all(f"{name} serves " in said for name in SERVICES)
+        async def serves(log_text: str) -> bool:
+            return all(f"{name} serves " in log_text for name in SERVICES)
 
-        alone = environment | {"LUCIUS_TEMPORAL_METRICS_ADDRESS": ""}  # It can be served by one of them: the worker.
-        yield Plan(name="worker", command=_lucius("worker"), environment=environment, is_ready=has_begun)
-        yield Plan(name="api", command=_lucius("api"), environment=alone, is_ready=answers)
-        yield Plan(name="reconciler", command=_lucius("reconciler"), environment=alone, is_ready=has_begun)
-        for role in ("runbooks", "scheduler"):
-            yield Plan(name=role, command=_lucius(role), environment=alone, is_ready=has_begun)
+        # Only one process can serve a port: the worker serves the metrics of Temporal's SDK, the API management.
+        is_off = self._settings.management_port == OFF
+        other_port = {"LUCIUS_MANAGEMENT_PORT": OFF if is_off else "0"}
+        no_sdk_metrics = {"LUCIUS_TEMPORAL_METRICS_ADDRESS": ""}
+        yield PartPlan(
+            name="worker", command=_lucius("worker"), environment=environment | other_port, is_ready=has_begun
+        )
+        yield PartPlan(name="api", command=_lucius("api"), environment=environment | no_sdk_metrics, is_ready=answers)
+        for role in ("reconciler", "runbooks", "scheduler"):
+            variables = environment | no_sdk_metrics | other_port
+            yield PartPlan(name=role, command=_lucius(role), environment=variables, is_ready=has_begun)
         if self._services:
             command = _lucius("platform", *SERVICES)
-            yield Plan(name="services", command=command, environment=environment, is_ready=serves)
+            yield PartPlan(name="services", command=command, environment=environment, is_ready=serves)
 
     def _environment(self, ledger_url: str, temporal_address: str) -> dict[str, str]:
-        """This process's own, and on top of it what makes the parts one deployment."""
+        """This process's environment, with the settings that make the parts one deployment."""
         settings = self._settings
         return {
             "LUCIUS_PLATFORM_STATE": str(self._folder / "services"),
@@ -219,7 +249,7 @@ class Profile:
         }
 
     def _write_environment(self, environment: dict[str, str]) -> None:
-        """For a shell beside it: with these settings, `lucius temporal check` and the like find this deployment."""
+        """For a shell: with these settings, commands such as `lucius temporal check` find this deployment."""
         path = self._folder / ENVIRONMENT_FILE
         path.unlink(missing_ok=True)
         lines = [f"{name}={shlex.quote(value)}\n" for name, value in environment.items() if name.startswith("LUCIUS_")]
@@ -227,15 +257,19 @@ class Profile:
             file.writelines(lines)
 
     async def _sample(self, sample: Sample) -> None:
-        await sample(self._url, self._settings.api_key, self._folder / "sample")
+        await sample(self._url, self._settings.api_key, self._folder)
         say(f"\nLUCIUS stays up at {self._url}. Press Ctrl-C to stop it.")
         await asyncio.Event().wait()
 
     def _greeting(self, ui_port: int) -> str:
+        management = [
+            f"{part.plan.name} {found[1]}" for part in self._parts if (found := MANAGEMENT.search(part.log_text()))
+        ]
         lines = [
             f"LUCIUS is up at {self._settings.orchestrator_url or self._url}",
-            f"  API key      {self._settings.api_key or 'as configured'}",
+            f"  API key      {(self._shows_key and self._settings.api_key) or 'as configured'}",
             f"  Temporal UI  http://{HOST}:{ui_port}",
+            f"  management   {', '.join(management)}",
             f"  data         {self._folder}",
             f"  logs         {self._folder / 'logs'}: {', '.join(part.log.name for part in self._parts)}",
             f"  settings     set -a; . {shlex.quote(str(self._folder / ENVIRONMENT_FILE))}; set +a",
@@ -243,8 +277,8 @@ class Profile:
         return "\n".join(lines)
 
 
-def _lucius(*words: str) -> list[str]:
-    return [sys.executable, "-m", "lucius.cli.main", *words]
+def _lucius(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "lucius.cli.main", *arguments]
 
 
 def say(line: str) -> None:

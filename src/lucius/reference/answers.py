@@ -1,4 +1,4 @@
-"""Answers to prompts, and the two forms in which they are given."""
+"""Answers to prompts, and their two output formats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Piece:
     vector: list[float]
 
 
-class Answer(NamedTuple):
+class FoundAnswer(NamedTuple):
     """An empty answer means that nothing was found; its chunk is then -1 and its page 0."""
 
     prompt: str
@@ -34,24 +34,24 @@ class Answer(NamedTuple):
     chunk: int
     page: int
     pages: list[int]
-    """Every page that the answer rests on, in order; `page` is the most telling one."""
+    """Every page that the answer is based on, in order; `page` is the most relevant one."""
 
 
 class Answerer(Protocol):
     @property
     def name(self) -> str: ...
 
-    def answer(self, prompt: str, nearest: Sequence[tuple[float, Piece]], attempt: Attempt) -> Answer:
+    def answer(self, prompt: str, nearest: Sequence[tuple[float, Piece]], attempt: Attempt) -> FoundAnswer:
         """From the chunks nearest to the prompt, each with its cosine, best first."""
 
 
-def as_text(answers: Sequence[Answer]) -> str:
+def as_text(answers: Sequence[FoundAnswer]) -> str:
     return "\n".join(f"{one.prompt}\n{one.answer or NOTHING_FOUND}\n" for one in answers)
 
 
-def shortened(answers: Sequence[Answer]) -> list[dict[str, Any]]:
-    """As many answers as fit into the artifacts, cut short; the whole of them is in the result file."""
-    kept: list[dict[str, Any]] = []
+def shortened(answers: Sequence[FoundAnswer]) -> list[dict[str, Any]]:
+    """As many answers as fit into the artifacts, shortened; the result file has all of them."""
+    shortened_: list[dict[str, Any]] = []
     size = 0
     for one in answers:
         cut = {"prompt": _cut(one.prompt), "answer": _cut(one.answer), "pages": one.pages[:SHORT_PAGES_MAX]}
@@ -59,8 +59,8 @@ def shortened(answers: Sequence[Answer]) -> list[dict[str, Any]]:
         size += len(json.dumps(short))
         if size > SHORT_ANSWERS_BYTES_MAX:
             break
-        kept.append(short)
-    return kept
+        shortened_.append(short)
+    return shortened_
 
 
 def _cut(text: str) -> str:

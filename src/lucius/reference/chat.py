@@ -1,7 +1,7 @@
 """Answers from a chat model behind an OpenAI-compatible endpoint, over excerpts of the document.
 
-Question and excerpts travel as one JSON object, so that no text of the document can pass for the frame around it, and
-the model is told that they are data. What it answers is data too: it is cut to size, and kept; nothing acts on it.
+Question and excerpts are sent as one JSON object, so that no text of the document can imitate the surrounding message,
+and the model is instructed that they are data. Its answer is data too: it is truncated and stored; nothing acts on it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lucius.platform import Attempt
-from lucius.reference.answers import Answer, Piece
+from lucius.reference.answers import FoundAnswer, Piece
 from lucius.reference.endpoint import Endpoint
 
 PROMPT_SECONDS_MAX = 120.0
@@ -36,7 +36,7 @@ class ChatAnswerer:
         self._form = form
         self.name = endpoint.model
 
-    def answer(self, prompt: str, nearest: Sequence[tuple[float, Piece]], attempt: Attempt) -> Answer:
+    def answer(self, prompt: str, nearest: Sequence[tuple[float, Piece]], attempt: Attempt) -> FoundAnswer:
         excerpts = within(nearest)
         question = {"question": prompt, "excerpts": [{"page": one.page, "text": text} for one, text in excerpts]}
         body: dict[str, Any] = {
@@ -53,12 +53,12 @@ class ChatAnswerer:
         reply = self._reply(self._endpoint.post("/chat/completions", body, PROMPT_SECONDS_MAX))
         text, cited = self._parsed(reply)
         if not text:
-            return Answer(prompt, "", 0.0, -1, 0, [])
+            return FoundAnswer(prompt, "", 0.0, -1, 0, [])
         given = [piece.page for piece, _ in excerpts]
-        # A page that the model was not shown is one that it cannot know.
+        # The model cannot know pages that it was not shown.
         pages = sorted({page for page in cited if page in given})
         chunk, page = next(((piece.index, piece.page) for piece, _ in excerpts if piece.page in pages), (-1, 0))
-        return Answer(prompt, text, round(max(0.0, nearest[0][0]), 4), chunk, page, pages)
+        return FoundAnswer(prompt, text, round(max(0.0, nearest[0][0]), 4), chunk, page, pages)
 
     def _reply(self, answer: Any) -> str:
         try:
@@ -71,25 +71,25 @@ class ChatAnswerer:
         return reply
 
     def _parsed(self, reply: str) -> tuple[str, list[int]]:
-        """The answer and the pages that it cites. Where text was asked for, a reply that is not JSON is the answer."""
+        """The answer and the pages that it cites. If text was requested, a reply that is not JSON is the answer."""
         fenced = _FENCED.fullmatch(reply)
         try:
-            said = json.loads(fenced[1] if fenced else reply)
+            parsed = json.loads(fenced[1] if fenced else reply)
         except (ValueError, RecursionError) as error:
             if self._form == "text":
                 return _cut(reply), []
-            raise self._endpoint.invalid("is not the JSON object that the model was told to reply with") from error
-        if not isinstance(said, Mapping) or not isinstance(said.get("answer"), str):
+            raise self._endpoint.invalid("is not the JSON object that the model was instructed to return") from error
+        if not isinstance(parsed, Mapping) or not isinstance(parsed.get("answer"), str):
             if self._form == "text":
                 return _cut(reply), []
             raise self._endpoint.invalid("is a JSON value without an 'answer'")
-        cited = said.get("pages")
+        cited = parsed.get("pages")
         pages = [one for one in cited if type(one) is int] if isinstance(cited, list) else []
-        return _cut(said["answer"]), pages
+        return _cut(parsed["answer"]), pages
 
 
 def within(nearest: Sequence[tuple[float, Piece]]) -> list[tuple[Piece, str]]:
-    """The chunks that fit into the message, the nearest first; the last one may be cut."""
+    """The chunks that fit into the message, nearest first; the last may be truncated."""
     taken: list[tuple[Piece, str]] = []
     left = EXCERPTS_CHARACTERS_MAX
     for _, piece in nearest:

@@ -1,4 +1,4 @@
-"""A document as pages of text: a PDF, an image, or a text file, told apart by how it begins."""
+"""A document as pages of text: a PDF, an image, or a text file, detected by its first bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE_SEPARATOR = "\f"
 OCR_HINT = "reading images needs the OCR engine: pip install 'lucius[ocr]'"
 
 PageRanges = list[tuple[int, int]] | None
-"""First and last page of each range; `None` is every page."""
+"""First and last page of each range; `None` means every page."""
 
 _RANGE = re.compile(r"\s*(\d{1,9})(?:\s*-\s*(\d{1,9}))?\s*")
 
@@ -23,13 +23,13 @@ _RANGE = re.compile(r"\s*(\d{1,9})(?:\s*-\s*(\d{1,9}))?\s*")
 class Page(NamedTuple):
     text: str
     source: Literal["text", "image", "unread"] = "text"
-    """Where the text is from. `unread` is a page of images that nothing here can read."""
+    """The origin of the text. `unread` is a page of images that cannot be read."""
     confidences: tuple[float, ...] = ()
-    """How sure the OCR engine is of each line, from 0 to 1."""
+    """The OCR engine's confidence in each line, from 0 to 1."""
 
 
 def document_pages(content: bytes, payload: Mapping[str, Any], attempt: Attempt) -> list[Page]:
-    """The chosen pages of a document. One without any text is refused: nothing can follow from it."""
+    """The selected pages of a document. A document without any text is refused, since no step can use it."""
     from lucius.reference.images import image_pages, is_image
 
     ranges = page_ranges(payload.get("pages"))
@@ -44,7 +44,7 @@ def document_pages(content: bytes, payload: Mapping[str, Any], attempt: Attempt)
         pages = [Page(every[number - 1].strip()) for number in chosen(len(every), ranges)]
     attempt.report(1.0, f"{len(pages)} pages read")
     if not any(page.text for page in pages):
-        raise NonRetryable("NO_TEXT", f"the document holds no text{_why_none(pages)}")
+        raise NonRetryable("NO_TEXT", f"the document contains no text{_why_none(pages)}")
     if sum(len(page.text) for page in pages) > CHARACTERS_MAX:
         raise NonRetryable("INPUT_TOO_LARGE", f"the document has more than {CHARACTERS_MAX} characters")
     return pages
@@ -79,7 +79,7 @@ def page_ranges(pages: Any) -> PageRanges:
 
 
 def chosen(count: int, ranges: PageRanges) -> list[int]:
-    """Page numbers in document order. A range may run past the end, but one that meets no page at all is a mistake."""
+    """Page numbers in document order. A range may extend past the end, but one without any page is an error."""
     if count > PAGES_MAX:
         raise NonRetryable("INPUT_TOO_LARGE", f"the document has {count} pages; at most {PAGES_MAX} are read")
     numbers = range(1, count + 1)
@@ -87,12 +87,12 @@ def chosen(count: int, ranges: PageRanges) -> list[int]:
         return list(numbers)
     found = [number for number in numbers if any(first <= number <= last for first, last in ranges)]
     if not found:
-        raise NonRetryable("PAGES_OUT_OF_RANGE", f"the document has {count} pages, none of which was asked for")
+        raise NonRetryable("PAGES_OUT_OF_RANGE", f"the document has {count} pages, none of which was selected")
     return found
 
 
 def _decoded(content: bytes) -> str:
-    """UTF-8, or UTF-16 with its mark. Anything else would be a guess, and a wrong guess is worse than an error."""
+    """UTF-8, or UTF-16 with a byte order mark. Anything else would be a guess, and a wrong guess is worse."""
     encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
         text = content.decode(encoding)

@@ -30,7 +30,7 @@ def embed_text(directive: Directive, workspace: Workspace, attempt: Attempt) -> 
     document = embedded(source_pages(directive, workspace, attempt), size, overlap, model, attempt)
     content = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
     if len(content) > READ_BYTES_MAX:
-        detail = f"the vectors take {len(content)} bytes, of which the next step reads {READ_BYTES_MAX}"
+        detail = f"the vectors take {len(content)} bytes, but the next step reads at most {READ_BYTES_MAX}"
         raise NonRetryable("VECTORS_TOO_LARGE", f"{detail}; make the chunks larger")
     path = workspace.write("embedding/vectors.json", content)
     artifacts = {
@@ -43,14 +43,14 @@ def embed_text(directive: Directive, workspace: Workspace, attempt: Attempt) -> 
 
 
 def source_pages(directive: Directive, workspace: Workspace, attempt: Attempt) -> list[str]:
-    """The text that OCR left, or, where no OCR step came before, the input itself."""
+    """The text from OCR or, without an OCR step before, the input itself."""
     text_ref = directive.artifact("ocr", "text_ref")
     content = workspace.read(text_ref, "OCR text") if text_ref else workspace.read_input()
     return [page.text for page in document_pages(content, {}, attempt)]
 
 
 def embedded(pages: Sequence[str], size: int, overlap: int, model: EmbeddingModel, attempt: Attempt) -> dict[str, Any]:
-    """The document that `vectors.json` holds."""
+    """The content of `vectors.json`."""
     pieces = chunks(pages, size, overlap)
     if len(pieces) > CHUNKS_MAX:
         raise NonRetryable("TOO_MANY_CHUNKS", f"the text makes {len(pieces)} chunks; at most {CHUNKS_MAX} are embedded")
@@ -67,20 +67,20 @@ def embedded(pages: Sequence[str], size: int, overlap: int, model: EmbeddingMode
 
 
 def check_dimensions(count: int, made: Sequence[Mapping[str, Any]]) -> None:
-    """After every group, so that vectors that would be too many in the end are not made (or paid for) first."""
+    """Checked after every group, so that an excess of vectors is detected before all are made (or paid for)."""
     dimensions = len(made[0]["vector"])
     if count * dimensions > NUMBERS_MAX:
-        detail = f"{count} chunks with {dimensions} numbers each; at most {NUMBERS_MAX} numbers are kept"
+        detail = f"{count} chunks with {dimensions} numbers each; at most {NUMBERS_MAX} numbers are allowed"
         raise NonRetryable("VECTORS_TOO_LARGE", f"{detail}; make the chunks larger")
     if any(len(one["vector"]) != dimensions for one in made):
-        raise Retryable("VECTORS_UNEQUAL", "the model has made vectors of different lengths")
+        raise Retryable("VECTORS_UNEQUAL", "the model returned vectors of different lengths")
 
 
 def chunking(payload: Mapping[str, Any]) -> tuple[int, int]:
     size = payload.get("chunk_size", CHUNK_SIZE)
     if not _is_whole(size) or not CHUNK_SIZE_MIN <= size <= CHUNK_SIZE_MAX:
         raise NonRetryable("PAYLOAD_INVALID", f"'chunk_size' must be from {CHUNK_SIZE_MIN} to {CHUNK_SIZE_MAX}")
-    # The overlap may be left out when the chunks are made small, so its default gives way to the size.
+    # The overlap may be omitted with small chunks, so its default depends on the size.
     overlap = payload.get("chunk_overlap", min(CHUNK_OVERLAP, size // 4))
     if not _is_whole(overlap) or not 0 <= overlap <= size // 2:
         raise NonRetryable("PAYLOAD_INVALID", "'chunk_overlap' must be from 0 to half of 'chunk_size'")

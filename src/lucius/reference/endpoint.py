@@ -1,7 +1,7 @@
 """An OpenAI-compatible endpoint: its settings, and calls with limits on time and size.
 
-Its key is in no error and no log line. Of what it answers with an error, only the status and a short code are told: the
-rest may repeat what was sent to it.
+Its key is in no error and no log line. Of an error response, only the status and a short code are reported: the rest
+may repeat what was sent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ERROR_CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """`prefix` begins the names of its settings, as `LUCIUS_SIS`: an error can then say what to change."""
+    """`prefix` is that of its settings, such as `LUCIUS_SIS`, so that an error can say what to change."""
 
     prefix: str
     url: str
@@ -44,14 +44,14 @@ class Endpoint:
     api_key: str = field(default="", repr=False)
 
     def post(self, path: str, body: Mapping[str, Any], seconds_max: float) -> Any:
-        """The JSON that it answers. Raises `RateLimited`, `Retryable` or `NonRetryable`."""
+        """The JSON of its response. Raises `RateLimited`, `Retryable` or `NonRetryable`."""
         deadline = time.monotonic() + seconds_max
-        # Unpacked data could be a thousand times what came over the wire, so none is asked for packed.
+        # Decompressed data could be a thousand times larger than on the wire, so compression is not accepted.
         headers = {"Accept-Encoding": "identity"}
         if self.api_key:
             headers["Authorization"] = f"Bearer {self.api_key}"
         timeout = httpx.Timeout(seconds_max, connect=min(CONNECT_SECONDS_MAX, seconds_max))
-        # A proxy that the environment names is for the world outside, and cannot reach this machine's loopback.
+        # A proxy from the environment is for external hosts and cannot reach this machine's loopback.
         proxied = not is_loopback(self.url)
         try:
             with (
@@ -74,7 +74,7 @@ class Endpoint:
             raise self.invalid("is not JSON") from error
 
     def invalid(self, what: str) -> Retryable:
-        """It answered, but not what it was asked for; a proxy in between may have, so it may pass."""
+        """It responded, but with something else; that may come from a proxy in between, so it may pass."""
         return Retryable("ENDPOINT_ANSWER_INVALID", f"the answer of {self._name} {what}")
 
     @property
@@ -82,7 +82,7 @@ class Endpoint:
         return f"the endpoint of {self.prefix}_URL ({urlsplit(self.url).netloc})"
 
     def _content(self, response: httpx.Response, bytes_max: int, deadline: float) -> bytes | None:
-        """What came, or `None` if it is too much or too late: a server that drips must not hold an attempt."""
+        """The content, or `None` if it is too large or too late: a server that drips must not block an attempt."""
         content = bytearray()
         for part in response.iter_raw():
             content += part
@@ -98,28 +98,28 @@ class Endpoint:
 
     def _refusal(self, response: httpx.Response, content: bytes) -> RateLimited | Retryable | NonRetryable:
         status = response.status_code
-        said = f"answered {status}{_error_code(content)}"
+        status_text = f"answered {status}{_error_code(content)}"
         if status == 429:
             seconds = retry_after_seconds(response.headers.get("Retry-After", ""))
-            return RateLimited("ENDPOINT_RATE_LIMITED", f"{self._name} {said}", seconds)
+            return RateLimited("ENDPOINT_RATE_LIMITED", f"{self._name} {status_text}", seconds)
         if status >= 500 or status == STATUS_TIMED_OUT:
-            return self._unavailable(said)
+            return self._unavailable(status_text)
         if status < 400:
             advice = f"only 200 is an answer, and redirects are not followed: correct {self.prefix}_URL"
         elif status in (401, 403):
             advice = f"check {self.prefix}_API_KEY"
         else:
             advice = f"check {self.prefix}_URL and {self.prefix}_MODEL"
-        return NonRetryable("ENDPOINT_REFUSED", f"{self._name} {said}; {advice}")
+        return NonRetryable("ENDPOINT_REFUSED", f"{self._name} {status_text}; {advice}")
 
 
 def read_endpoint(prefix: str, environment: Mapping[str, str] | None = None) -> Endpoint | None:
-    """The endpoint that `<prefix>_URL`, `_API_KEY` and `_MODEL` describe, or none. Raises `ServiceUnusable`."""
+    """The endpoint of `<prefix>_URL`, `_API_KEY` and `_MODEL`, or none. Raises `ServiceUnusable`."""
     environment = os.environ if environment is None else environment
     url, key, model = (environment.get(f"{prefix}_{name}", "").strip() for name in ("URL", "API_KEY", "MODEL"))
     if not url:
         if key or model:
-            raise ServiceUnusable(f"{prefix}_API_KEY and {prefix}_MODEL mean nothing without {prefix}_URL: set it")
+            raise ServiceUnusable(f"{prefix}_API_KEY and {prefix}_MODEL have no effect without {prefix}_URL: set it")
         return None
     _check_url(f"{prefix}_URL", url)
     if not model or len(model) > MODEL_CHARACTERS_MAX:
@@ -140,11 +140,11 @@ def _check_url(name: str, url: str) -> None:
     if parts is None or not usable:
         raise ServiceUnusable(f"{name} is not an address such as https://127.0.0.1:8080/v1")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise ServiceUnusable(f"{name} must hold no user, password, query or fragment")
+        raise ServiceUnusable(f"{name} must not contain a user, password, query or fragment")
 
 
 def retry_after_seconds(header: str) -> float:
-    """Seconds, or a date, as HTTP has it; half a minute where neither is given."""
+    """Seconds or a date, as in HTTP; half a minute if neither is given."""
     header = header.strip()
     if header.isascii() and header.isdigit() and len(header) < 10:
         seconds = float(header)
@@ -159,7 +159,7 @@ def retry_after_seconds(header: str) -> float:
 
 
 def _error_code(content: bytes) -> str:
-    """The code in an error's body, such as `model_not_found`, if it has one that is plainly a code."""
+    """The code in an error's body, such as `model_not_found`, if it clearly is a code."""
     try:
         error = json.loads(content)["error"]
         code = error.get("code") or error.get("type")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "WEBP")
 PIXELS_MAX = 40_000_000
-"""More than an A4 page at 600 dpi has."""
+"""More than an A4 page has at 600 dpi."""
 SIDE_PIXELS_MIN = 8
 OCR_PAGES_MAX = 500
 
@@ -24,13 +24,13 @@ _BEGINNINGS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"II+\
 
 def is_image(content: bytes) -> bool:
     is_webp = content[:4] == b"RIFF" and content[8:12] == b"WEBP"
-    # Two letters are too few to go by: text may begin with them. The four bytes are reserved in every bitmap.
+    # Two letters are too few: text may begin with them. The four bytes are reserved in every bitmap.
     is_bitmap = content[:2] == b"BM" and content[6:10] == b"\0\0\0\0"
     return content.startswith(_BEGINNINGS) or is_webp or is_bitmap
 
 
 def image_pages(content: bytes, ranges: PageRanges, attempt: Attempt) -> list[Page]:
-    """An image is one page; a TIFF may hold several."""
+    """An image is one page; a TIFF may contain several."""
     missing = why_missing()
     if missing:
         raise NonRetryable("INPUT_UNDECODABLE", f"the input is an image; {missing}")
@@ -55,13 +55,13 @@ def image_pages(content: bytes, ranges: PageRanges, attempt: Attempt) -> list[Pa
     except (StepFailed, WorkStopped, MemoryError):
         raise
     except Exception as error:
-        # A damaged image makes the decoder raise almost anything; the bytes are in memory, so none of it can pass.
+        # A damaged image makes the decoder raise almost anything; the bytes are in memory, so retrying cannot help.
         detail = f"{type(error).__name__}: {error}"[:200]
         raise NonRetryable("INPUT_UNDECODABLE", f"the image cannot be read ({detail})") from error
 
 
 def read_image(image: Image.Image, attempt: Attempt) -> Page:
-    """The text of one image, whose pixels need not be decoded yet."""
+    """The text of one image, whose pixels may not be decoded yet."""
     check_pixels(*image.size)
     if min(image.size) < SIDE_PIXELS_MIN:
         return Page("", "image")
@@ -70,7 +70,7 @@ def read_image(image: Image.Image, attempt: Attempt) -> Page:
 
 
 def in_colours(image: Image.Image) -> Image.Image:
-    """RGB, the way up that the camera noted, on white where it lets through."""
+    """Converts to RGB, rotated as the camera recorded, with transparency on white."""
     from PIL import Image, ImageOps
 
     image = ImageOps.exif_transpose(image)
@@ -83,7 +83,7 @@ def in_colours(image: Image.Image) -> Image.Image:
 
 
 def _in_greys(image: Image.Image) -> Image.Image:
-    """Sixteen bits and more as eight; a plain conversion would cut off what is brighter than 255."""
+    """Reduces sixteen bits and more to eight; a plain conversion would clip everything above 255."""
     import numpy
     from PIL import Image
 
@@ -105,7 +105,7 @@ def check_page_count(count: int) -> None:
 
 
 def set_pixel_guard() -> None:
-    """Pillow refuses twice this number by itself, wherever it decodes; sizes are looked at here before that."""
+    """Pillow refuses twice this number itself wherever it decodes; sizes are checked here before that."""
     from PIL import Image
 
     Image.MAX_IMAGE_PIXELS = PIXELS_MAX

@@ -31,31 +31,31 @@ class EmbeddingModel(Protocol):
     def name(self) -> str: ...
 
     def embed(self, texts: Sequence[str], attempt: Attempt) -> list[Vector]:
-        """A vector for each text, of length one (or all zero for a text that says nothing), all equally long."""
+        """A vector for each text, of length one (or all zero for a text without content), all equally long."""
 
 
-def embedding_model(asked: Any) -> EmbeddingModel:
-    """The model of this name; without a name, the endpoint's if there is one, and the built-in one if not.
+def embedding_model(name: Any) -> EmbeddingModel:
+    """The model of this name; without a name, the endpoint's model if there is one, else the built-in one.
 
-    One that is asked for by name and not here is refused: other vectors than those asked for would mislead.
+    A named model that is not available is refused: vectors of another model would mislead.
     """
     endpoint = embedding_endpoint()
-    if asked in (None, "", "default"):
+    if name in (None, "", "default"):
         return EndpointModel(endpoint) if endpoint else HashModel()
-    if asked == HASH:
+    if name == HASH:
         return HashModel()
-    if asked == WORDLLAMA:
+    if name == WORDLLAMA:
         return _wordllama
-    if endpoint and asked == endpoint.model:
+    if endpoint and name == endpoint.model:
         return EndpointModel(endpoint)
     here = ", ".join([HASH, WORDLLAMA, *([endpoint.model] if endpoint else [])])
-    raise NonRetryable("MODEL_UNKNOWN", f"the model {asked!r} is not here; this service has {here}")
+    raise NonRetryable("MODEL_UNKNOWN", f"the model {name!r} is not available; this service has {here}")
 
 
 def embedding_endpoint() -> Endpoint | None:
     endpoint = read_endpoint(PREFIX)
     if endpoint and endpoint.model in (HASH, WORDLLAMA, "default"):
-        raise ServiceUnusable(f"{PREFIX}_MODEL={endpoint.model} is the name of a model of the service's own")
+        raise ServiceUnusable(f"{PREFIX}_MODEL={endpoint.model} is the name of a built-in model")
     return endpoint
 
 
@@ -67,7 +67,7 @@ class HashModel:
 
 
 class WordLlamaModel:
-    """Static word vectors, trained; its weights come with its package, so nothing is downloaded."""
+    """Trained static word vectors; the package includes the weights, so nothing is downloaded."""
 
     name = WORDLLAMA
 
@@ -120,12 +120,12 @@ class EndpointModel:
         except (KeyError, TypeError) as error:
             raise self._endpoint.invalid("has no 'data' with an 'index' and an 'embedding' in each item") from error
         if set(found) != set(range(len(texts))) or not all(is_vector(one) for one in found.values()):
-            raise self._endpoint.invalid(f"has not one vector of numbers for each of {len(texts)} texts")
+            raise self._endpoint.invalid(f"does not have one vector of numbers for each of {len(texts)} texts")
         return [normalised(found[index]) for index in range(len(texts))]
 
 
 def batches(texts: Sequence[str]) -> list[list[str]]:
-    """In order, none with too many texts or characters, unless a single text has that many."""
+    """In order, each within the limits on texts and characters, unless a single text exceeds them."""
     made: list[list[str]] = []
     size = 0
     for text in texts:

@@ -1,7 +1,7 @@
 """OCR: the text of a document, page by page.
 
-Text files, the text layer of PDFs, images, and pages of PDFs that are images. `pages` picks pages. `language` and `dpi`
-are accepted and change nothing: the engine has one model, and images are read at the resolution that they have.
+Reads text files, the text layer of PDFs, images, and PDF pages that are images. `pages` selects pages. `language` and
+`dpi` are accepted and ignored: the engine has one model, and images are read at their own resolution.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def read_document(directive: Directive, workspace: Workspace, attempt: Attempt) 
 
 
 def _by_ocr(pages: Sequence[Page]) -> dict[str, Any]:
-    """How many pages the engine read and how sure it was, on average over all lines; pages that nobody could read."""
-    told: dict[str, Any] = {"ocr_pages": sum(page.source == "image" for page in pages)}
+    """How many pages the engine read, its average confidence over all lines, and pages that could not be read."""
+    facts: dict[str, Any] = {"ocr_pages": sum(page.source == "image" for page in pages)}
     confidences = [value for page in pages for value in page.confidences]
     if confidences:
-        told["confidence"] = round(sum(confidences) / len(confidences), 4)
+        facts["confidence"] = round(sum(confidences) / len(confidences), 4)
     unread = sum(page.source == "unread" for page in pages)
-    return {**told, "unread_pages": unread} if unread else told
+    return {**facts, "unread_pages": unread} if unread else facts

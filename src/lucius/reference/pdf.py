@@ -1,4 +1,4 @@
-"""PDFs: their text layer, and where a page has none, its images by OCR."""
+"""PDFs: their text layer, and for pages without one, their images by OCR."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("lucius.reference")
 
 def pdf_pages(content: bytes, ranges: PageRanges, attempt: Attempt) -> list[Page]:
     try:
-        # The library takes long to load and most processes that import this package never open a PDF.
+        # The library is slow to load, and most processes that import this package never open a PDF.
         from pypdf import PdfReader
     except ModuleNotFoundError as error:
         raise NonRetryable("LIBRARY_MISSING", "reading PDFs needs pypdf: pip install 'lucius[reference]'") from error
@@ -30,7 +30,7 @@ def pdf_pages(content: bytes, ranges: PageRanges, attempt: Attempt) -> list[Page
     except (StepFailed, WorkStopped, MemoryError):
         raise
     except Exception as error:
-        # A damaged PDF makes the parser raise almost anything; all of it means the same to the caller.
+        # A damaged PDF makes the parser raise almost anything; it all means the same to the caller.
         detail = f"{type(error).__name__}: {error}"[:200]
         raise NonRetryable("INPUT_UNDECODABLE", f"the PDF cannot be read ({detail})") from error
 
@@ -58,7 +58,7 @@ def _pages(reader: PdfReader, ranges: PageRanges, attempt: Attempt) -> list[Page
 
 
 def _images_page(page: PageObject, keys: list[Any], number: int, attempt: Attempt) -> Page:
-    """The texts of a page's images, one after the other, in the order that the page lists them."""
+    """The texts of a page's images, in the order in which the page lists them."""
     if len(keys) > IMAGES_PER_PAGE_MAX:
         raise NonRetryable(
             "INPUT_TOO_LARGE", f"page {number} is made of {len(keys)} images; at most {IMAGES_PER_PAGE_MAX} are read"
@@ -72,7 +72,7 @@ def _images_page(page: PageObject, keys: list[Any], number: int, attempt: Attemp
         except MemoryError:
             raise
         except Exception as error:
-            # A form of compression that the decoder does not know, or damaged data: the other images may be whole.
+            # An unsupported compression, or damaged data: the other images may be intact.
             log.warning("an image on page %d cannot be decoded: %s: %s", number, type(error).__name__, error)
             continue
         if image is not None:
@@ -84,7 +84,7 @@ def _images_page(page: PageObject, keys: list[Any], number: int, attempt: Attemp
 
 
 def _declared_size(page: PageObject, key: Any) -> tuple[int, int]:
-    """What the page says of an image before its pixels are unpacked."""
+    """The size that the page declares for an image before its pixels are unpacked."""
     if isinstance(key, str) and key.startswith("~"):
         return 0, 0  # Inside the page's own stream, whose length the parser bounds.
     holder: Any = page

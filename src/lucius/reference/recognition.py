@@ -1,7 +1,7 @@
-"""The OCR engine: lines of text in an image, with RapidOCR (the extra `ocr`), whose models come with its package.
+"""The OCR engine: lines of text in an image, with RapidOCR (the extra `ocr`), whose package includes its models.
 
-One engine serves the process, one image at a time: it is not known to be safe for threads. It is loaded when the first
-image comes.
+One engine serves the process, one image at a time: it is not known to be thread-safe. It is loaded with the first
+image.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 LIBRARY = "rapidocr_onnxruntime"
 LOOK_SECONDS = 0.5
 SAME_LINE_SHARE = 0.5
-"""Two pieces of text stand on one line if their middles are closer than this share of the lower one's height."""
+"""Two pieces are on the same line if their middles are closer than this share of the smaller one's height."""
 
 
 class Piece(NamedTuple):
-    """What the engine found in one box."""
+    """The text of one box."""
 
     left: float
     middle: float
@@ -49,7 +49,7 @@ class _Engine:
     def pieces(self, image: Image.Image, attempt: Attempt) -> list[Piece]:
         import numpy
 
-        pixels = numpy.ascontiguousarray(numpy.asarray(image)[:, :, ::-1])  # The engine wants blue first.
+        pixels = numpy.ascontiguousarray(numpy.asarray(image)[:, :, ::-1])  # The engine expects BGR.
         while not self._lock.acquire(timeout=LOOK_SECONDS):
             attempt.check()
         try:
@@ -65,7 +65,7 @@ _engine = _Engine()
 
 
 def why_missing() -> str | None:
-    """Why images cannot be read here, with what to do about it; `None` if they can."""
+    """Why images cannot be read here, and how to fix that; `None` if they can."""
     try:
         importlib.import_module(LIBRARY)
     except ModuleNotFoundError as error:
@@ -82,7 +82,7 @@ def recognised(image: Image.Image, attempt: Attempt) -> Recognised:
     except (WorkStopped, MemoryError):
         raise
     except Exception as error:
-        # Whatever is wrong inside the engine, the next attempt may meet another replica or a freer machine.
+        # Whatever failed in the engine, the next attempt may run on another replica or a less busy machine.
         raise Retryable("OCR_FAILED", f"the OCR engine failed ({type(error).__name__}: {error})"[:500]) from error
     lines = in_lines(pieces)
     text = "\n".join(" ".join(piece.text for piece in line) for line in lines)
@@ -112,9 +112,9 @@ def _piece(box: Sequence[Sequence[float]], text: str, confidence: float) -> Piec
 
 
 def _loaded() -> Any:
-    # The library gives its logger a handler of its own, and warns about every image without text.
+    # The library adds a handler to its logger, and warns about every image without text.
     logging.getLogger("RapidOCR").setLevel(logging.ERROR)
     library = importlib.import_module(LIBRARY)
     logging.getLogger("RapidOCR").setLevel(logging.ERROR)
-    # More threads took twice the processor's time for the same page; whoever has more pages runs more replicas.
+    # More threads took twice the CPU time for the same page; for more pages, run more replicas.
     return library.RapidOCR(intra_op_num_threads=1)

@@ -1,13 +1,12 @@
-"""Runs the reference services: several of them in one event loop, each with a state folder of its own."""
+"""Runs the reference services: several in one event loop, each with its own state folder."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+from lucius.kit.process import stop_on_signals
 from lucius.platform import PlatformService, PlatformSettings, ServiceUnusable
 from lucius.reference import embedding, ocr, sis
 from lucius.reference.models import embedding_endpoint
@@ -17,7 +16,7 @@ SERVICES: dict[str, PlatformService] = {one.service.name: one.service for one in
 
 CONCURRENCY = 4
 DRAIN_SECONDS = 6.5
-"""With the kit's time for giving work back, a little less than a server that runs them waits for them."""
+"""Together with the kit's time for giving work back, slightly less than the server waits for them."""
 
 
 async def run_services(
@@ -28,8 +27,9 @@ async def run_services(
     names: Sequence[str] = tuple(SERVICES),
     concurrency: int = CONCURRENCY,
     store: str = "sqlite",
+    file_roots: str = "",
 ) -> None:
-    """Serve the named services until `stop` is set; work under way is finished first. Raises `ServiceUnusable`."""
+    """Serve the named services until `stop` is set, then finish running work. Raises `ServiceUnusable`."""
     settings = PlatformSettings(
         orchestrator_url=url,
         api_key=api_key,
@@ -38,16 +38,17 @@ async def run_services(
         store=store,
         concurrency=concurrency,
         drain_seconds=DRAIN_SECONDS,
+        file_roots=file_roots,
     )
     await serve_together(names, settings, stop)
 
 
 async def serve_together(names: Sequence[str], settings: PlatformSettings, stop: asyncio.Event) -> None:
-    """The named services in this event loop, all by the same settings. Raises `ServiceUnusable`."""
+    """The named services in this event loop, all with the same settings. Raises `ServiceUnusable`."""
     services = [service_named(name) for name in dict.fromkeys(names)]
     if settings.health_port and len(services) > 1:
         raise ServiceUnusable(
-            "LUCIUS_PLATFORM_HEALTH_PORT is for one service; leave it out, or run each service as a process of its own"
+            "LUCIUS_PLATFORM_HEALTH_PORT is for one service; remove it, or run each service as a separate process"
         )
     if {"embedding", "sis"} & {service.name for service in services}:
         embedding_endpoint()
@@ -64,21 +65,11 @@ async def serve_together(names: Sequence[str], settings: PlatformSettings, stop:
 
 
 async def serve_until_signal(names: Sequence[str], settings: PlatformSettings) -> None:
-    """As a process of their own: until SIGTERM or SIGINT, then finish what is in work."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def asked() -> None:
-        if stop.is_set():
-            os._exit(130)  # Asked twice: somebody is in a hurry. The stores are safe at any moment.
-        stop.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, asked)
-    await serve_together(names, settings, stop)
+    """As a separate process: until SIGTERM or SIGINT, then finish running work."""
+    await serve_together(names, settings, stop_on_signals())
 
 
 def service_named(name: str) -> PlatformService:
     if name not in SERVICES:
-        raise ServiceUnusable(f"{name!r} is no reference service; there are {', '.join(SERVICES)}")
+        raise ServiceUnusable(f"{name!r} is not a reference service; there are {', '.join(SERVICES)}")
     return SERVICES[name]

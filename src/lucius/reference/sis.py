@@ -1,7 +1,7 @@
 """SIS: answers to a set of prompts over a document.
 
-Each prompt picks the chunks nearest to it by cosine, with the model that made their vectors. By default the answer is
-sentences out of those chunks; with an endpoint a chat model answers from them.
+For each prompt, the nearest chunks by cosine are selected, with the model that made their vectors. By default the
+answer consists of sentences from those chunks; with an endpoint a chat model answers from them.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ def nearest(asked: Vector, pieces: Sequence[Piece]) -> list[tuple[float, Piece]]
 def sis_endpoint() -> Endpoint | None:
     endpoint = read_endpoint(PREFIX)
     if endpoint and endpoint.model in (EXTRACTIVE, "default"):
-        raise ServiceUnusable(f"{PREFIX}_MODEL={endpoint.model} is the name of a model of the service's own")
+        raise ServiceUnusable(f"{PREFIX}_MODEL={endpoint.model} is the name of a built-in model")
     return endpoint
 
 
 def answering_endpoint(asked: Any) -> Endpoint | None:
-    """Where the model of this name answers; `None` is the extractive one. Without a name an endpoint goes first."""
+    """The endpoint of the model of this name; `None` is the extractive one. Without a name an endpoint is preferred."""
     endpoint = sis_endpoint()
     if asked in (None, "", "default"):
         return endpoint
@@ -78,7 +78,7 @@ def answering_endpoint(asked: Any) -> Endpoint | None:
     if endpoint and asked == endpoint.model:
         return endpoint
     here = ", ".join([EXTRACTIVE, *([endpoint.model] if endpoint else [])])
-    raise NonRetryable("MODEL_UNKNOWN", f"the model {asked!r} is not here; this service has {here}")
+    raise NonRetryable("MODEL_UNKNOWN", f"the model {asked!r} is not available; this service has {here}")
 
 
 def _asked(payload: Mapping[str, Any]) -> tuple[list[str], str]:
@@ -94,7 +94,7 @@ def _asked(payload: Mapping[str, Any]) -> tuple[list[str], str]:
 
 
 def _source(directive: Directive, workspace: Workspace, attempt: Attempt) -> tuple[EmbeddingModel, list[Piece]]:
-    """Chunks with vectors: the embedding step's, those of a `vectors.json` given as input, or made here from text."""
+    """Chunks with vectors: from the embedding step, from a `vectors.json` given as input, or made here from text."""
     vectors_ref = directive.artifact("embedding", "vectors_ref")
     if vectors_ref:
         name, pieces = read_vectors(workspace.read(vectors_ref, "vectors file"))
@@ -111,8 +111,8 @@ def _source(directive: Directive, workspace: Workspace, attempt: Attempt) -> tup
 def _vectors(prompts: Sequence[str], model: EmbeddingModel, pieces: Sequence[Piece], attempt: Attempt) -> list[Vector]:
     made = model.embed(prompts, attempt)
     if len(made[0]) != len(pieces[0].vector):
-        detail = f"the model {model.name} makes {len(made[0])} numbers and the vectors file has {len(pieces[0].vector)}"
-        raise NonRetryable("VECTORS_INVALID", f"{detail} in a vector: embed the text again")
+        detail = f"the model {model.name} has {len(made[0])} dimensions, the vectors file {len(pieces[0].vector)}"
+        raise NonRetryable("VECTORS_INVALID", f"{detail}: embed the text again")
     return made
 
 
@@ -125,10 +125,10 @@ def read_vectors(content: bytes) -> tuple[str, list[Piece]]:
             Piece(int(one["index"]), int(one["page"]), str(one["text"]), one["vector"]) for one in document["chunks"]
         ]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise NonRetryable("VECTORS_INVALID", "the vectors file is not one that the embedding service wrote") from error
+        raise NonRetryable("VECTORS_INVALID", "the vectors file was not written by the embedding service") from error
     if not isinstance(name, str) or not name or not pieces:
-        raise NonRetryable("VECTORS_INVALID", "the vectors file names no model or holds no chunks")
+        raise NonRetryable("VECTORS_INVALID", "the vectors file has no model or no chunks")
     dimensions = {len(piece.vector) if is_vector(piece.vector) else 0 for piece in pieces}
     if len(dimensions) > 1 or 0 in dimensions:
-        raise NonRetryable("VECTORS_INVALID", "the vectors in the vectors file are not all lists of as many numbers")
+        raise NonRetryable("VECTORS_INVALID", "the vectors in the vectors file are not lists of equally many numbers")
     return name, pieces

@@ -1,8 +1,8 @@
 """Text as numbers: words, chunks, and vectors by feature hashing.
 
-A vector counts the words of a text, and more lightly their four-letter pieces so that forms of one word lie close,
-in 256 buckets chosen by CRC-32 (the same in every process, unlike Python's own hash), with a sign from the same
-checksum so that collisions cancel out on average. It needs no model file, and no training.
+A vector counts the words of a text and, with a lower weight, their four-letter pieces, so that forms of a word are
+close. The 256 buckets are chosen by CRC-32 (the same in every process, unlike Python's hash), with a sign from the same
+checksum so that collisions cancel out on average. It needs no model file and no training.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Chunk(NamedTuple):
 
 
 def words(text: str) -> list[str]:
-    """The words that carry meaning, cut down to a stem that singular, plural and tenses share."""
+    """The meaningful words, reduced to a stem shared by singular, plural and tenses."""
     found = (match.group().lower() for match in _WORD.finditer(text))
     return [_stem(word) for word in found if word not in STOP_WORDS]
 
@@ -53,7 +53,7 @@ def _stem(word: str) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    """Sentences, with the line breaks inside them made plain spaces."""
+    """Sentences, with line breaks inside them replaced by spaces."""
     found: list[str] = []
     for block in _blocks(text):
         found += (part for part in _SENTENCE_END.split(block) if any(letter.isalnum() for letter in part))
@@ -61,9 +61,9 @@ def sentences(text: str) -> list[str]:
 
 
 def _blocks(text: str) -> list[str]:
-    """Lines, joined again where they were only wrapped: a long line, or one that goes on in lower case.
+    """Lines, joined where they were only wrapped: after a long line, or before one that continues in lower case.
 
-    A heading or the row of a table is a short line, and stays a sentence of its own.
+    A heading or a table row is a short line, and stays a separate sentence.
     """
     blocks: list[str] = []
     goes_on = False
@@ -77,7 +77,7 @@ def _blocks(text: str) -> list[str]:
 
 
 def chunks(pages: Iterable[str], size: int, overlap: int) -> list[Chunk]:
-    """Pieces of at most `size` characters that end where a sentence or at least a word does.
+    """Pieces of at most `size` characters that end at the end of a sentence or at least a word.
 
     A chunk never spans two pages, so that an answer can name its page.
     """
@@ -99,7 +99,7 @@ def _page_chunks(number: int, page: str, size: int, overlap: int) -> list[Chunk]
 
 
 def _break_before(page: str, start: int, limit: int) -> int:
-    """The best place to end: the last paragraph, sentence or word end in the second half of the span."""
+    """The best place to end: the last end of a paragraph, sentence or word in the second half of the span."""
     if limit >= len(page):
         return len(page)
     earliest = start + (limit - start) // 2
@@ -111,7 +111,7 @@ def _break_before(page: str, start: int, limit: int) -> int:
 
 
 def _word_start(page: str, place: int, limit: int) -> int:
-    """The first word that begins at `place` or after it, before `limit`."""
+    """The first word that begins at or after `place`, before `limit`."""
     if place <= 0 or page[place - 1].isspace():
         return max(place, 0)
     space = next((index for index in range(place, limit) if page[index].isspace()), None)
@@ -119,7 +119,7 @@ def _word_start(page: str, place: int, limit: int) -> int:
 
 
 def vector(text: str) -> list[float]:
-    """Length one, or all zero for a text without words."""
+    """Of length one, or all zero for a text without words."""
     features: defaultdict[str, float] = defaultdict(float)
     for word in words(text):
         features[word] += 1.0

@@ -1,7 +1,7 @@
-"""What stands in a registry's documents: protocols, tenants and global settings, checked before they are in force.
+"""The documents of a registry: protocols, tenants and global settings, validated before they take effect.
 
-The shapes are checked by msgspec, the sense of them here. A fault carries the pointer of the value it is about; where
-the document came from, and on which line the value stands, is the source's to say.
+msgspec checks the types, this module the values. A fault has the pointer of the invalid value; the source adds the file
+and the line.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _MSGSPEC_PLACE = re.compile(r" - at (?:`key` in )?`\$(.*)`$")
 _MSGSPEC_TOKEN = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 _MSGSPEC_UNKNOWN = re.compile(r"unknown field `([^`]*)`")
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 Faults = list[tuple[str, str]]
-"""Pairs of a JSON pointer into the document and a plain sentence."""
+"""Pairs of a JSON pointer into the document and a sentence."""
 
 
 class DocumentFault(Exception):
@@ -114,10 +114,10 @@ def _protocol_faults(document: _ProtocolDocument) -> Faults:
         if not _REQUEST_TYPE.fullmatch(request_type):
             faults.append((place, "a request type has 1 to 128 characters, without white space and control characters"))
         elif request_type in document.request_types[:index]:
-            faults.append((place, f"the request type {request_type} stands twice"))
+            faults.append((place, f"the request type {request_type} is given twice"))
     for index, step in enumerate(document.steps):
         if step.id in [other.id for other in document.steps[:index]]:
-            faults.append((f"/steps/{index}/id", f"the step id {step.id} stands twice"))
+            faults.append((f"/steps/{index}/id", f"the step id {step.id} is given twice"))
         faults += _step_faults(step, f"/steps/{index}")
     return faults
 
@@ -142,7 +142,7 @@ def _step_faults(step: _StepPart, place: str) -> Faults:
 
 
 def read_tenant(value: Any, default_refs: RefPolicy) -> Tenant:
-    """Raises `DocumentFault`. Parts of the ref policy that the tenant leaves open are as they are for everyone."""
+    """Raises `DocumentFault`. Parts of the ref policy that the tenant does not set come from the global settings."""
     tenant = _convert(_with_modes(value), Tenant)
     faults: Faults = []
     try:
@@ -165,7 +165,7 @@ def read_tenant(value: Any, default_refs: RefPolicy) -> Tenant:
 
 
 def read_globals(value: Any, default_refs: RefPolicy) -> Globals:
-    """Raises `DocumentFault`. An empty document is all defaults."""
+    """Raises `DocumentFault`. An empty document means all defaults."""
     value = {} if value is None else value
     settings = _convert(_with_modes(value), Globals)
     faults: Faults = []
@@ -189,7 +189,7 @@ def _merged_refs(stated: dict[str, Any], refs: RefPolicy, default_refs: RefPolic
 def _ref_policy_faults(refs: RefPolicy) -> Faults:
     faults: Faults = []
     if not refs.schemes:
-        faults.append(("/refs/schemes", "without a scheme no ref is allowed at all"))
+        faults.append(("/refs/schemes", "without a scheme, no ref is allowed"))
     for index, scheme in enumerate(refs.schemes):
         if not _SCHEME.fullmatch(scheme):
             faults.append((f"/refs/schemes/{index}", "a scheme is written in lower case and without ://"))
@@ -210,7 +210,7 @@ def _rate_faults(value: dict[str, Any]) -> Faults:
 
 
 def _with_modes(value: Any) -> Any:
-    """Modes may be written by their aliases here too."""
+    """Modes may be given by their aliases here too."""
     if not isinstance(value, dict):
         return value
     value = dict(value)
@@ -235,5 +235,5 @@ def _located(message: str) -> tuple[str, str]:
         pointer = "".join("/" + (name or index) for name, index in _MSGSPEC_TOKEN.findall(place[1]))
     unknown = _MSGSPEC_UNKNOWN.search(message)
     if unknown:
-        return f"{pointer}/{pointer_token(unknown[1])}", f"{unknown[1]} is not a field that is known here"
+        return f"{pointer}/{pointer_token(unknown[1])}", f"{unknown[1]} is not a known field"
     return pointer, message[:1].lower() + message[1:].replace("`", "")

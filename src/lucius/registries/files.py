@@ -1,7 +1,7 @@
 """The registry as a folder of YAML files: `protocols/*.yaml`, `tenants/*.yaml` and `globals.yaml`.
 
-The folder is read whole and comes into force whole. One broken file leaves the state before it in force, and is named
-with its line in the log, on `/readyz` and to operators until it is mended.
+The folder is read and takes effect as a whole. If one file is broken, the previous state stays in force, and the file
+is named with its line in the log, on `/readyz` and to operators until it is fixed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger("lucius.registry")
 
 
 class Problem(Struct, frozen=True):
-    """Something in the folder that cannot be used, and where it stands."""
+    """Something in the folder that cannot be used, and where it is."""
 
     file: str
     line: int
@@ -41,7 +41,7 @@ class Problem(Struct, frozen=True):
 
 
 class RegistryError(Exception):
-    """A registry that cannot come into force."""
+    """A registry that cannot take effect."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -49,16 +49,18 @@ class RegistryError(Exception):
 
 
 class Overrides(Struct, frozen=True, kw_only=True):
-    """What the environment says; it goes before `globals.yaml`. None leaves a thing to the file."""
+    """Settings from the environment, which override `globals.yaml`. None means the file's."""
 
     policy: PolicyOverride = PolicyOverride()
     max_inflight: int | None = None
     max_inflight_per_tenant: int | None = None
     job_deadline_seconds: float | None = None
+    unknown_tenants_allowed: bool | None = None
 
 
 class FileRegistry:
-    """Raises `RegistryError` if the folder cannot be used when it is first read. `folder=None` is what ships."""
+    """Raises `RegistryError` if the folder cannot be used when it is first read. `folder=None` is the included
+    registry."""
 
     def __init__(
         self, folder: Path | None = None, overrides: Overrides | None = None, *, file_scheme_allowed: bool = False
@@ -78,15 +80,15 @@ class FileRegistry:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Why what stands in the folder is not what is in force; empty if it is."""
+        """Why the folder's content is not in force; empty if it is."""
         return self._problems
 
     def check(self) -> tuple[Problem, ...]:
-        """Read the folder as it is now, and say what is wrong with it. Changes nothing."""
+        """Read the folder as it is now, and return its faults. Changes nothing."""
         return self._read()[1]
 
     def reload(self) -> bool:
-        """Read the folder again if a file in it changed; whether something else is in force afterwards."""
+        """Read the folder again if a file in it changed; returns whether the registry changed."""
         fingerprint = self._stat()
         if fingerprint == self._fingerprint:
             return False
@@ -110,7 +112,7 @@ class FileRegistry:
             try:
                 await asyncio.to_thread(self.reload)
             except Exception:
-                log.exception("the registry folder could not be looked at")
+                log.exception("the registry folder could not be read")
 
     def _files(self) -> Iterator[Path]:
         yield self._folder / "globals.yaml"
@@ -119,7 +121,7 @@ class FileRegistry:
             yield from sorted(path for path in found if not path.name.startswith("."))
 
     def _stat(self) -> tuple[tuple[str, int, int, int, int], ...]:
-        """Changes with every write, rename and swapped link, so nothing has to be read to know that nothing changed."""
+        """Changes with every write, rename and changed link, so that unchanged files need not be read."""
         found = []
         for path in self._files():
             try:
@@ -146,7 +148,7 @@ class FileRegistry:
 
 
 class _Reading:
-    """One pass over the folder, gathering what it holds and everything that is wrong with it."""
+    """One pass over the folder, which collects its content and all faults."""
 
     def __init__(self, folder: Path, refs: RefPolicy) -> None:
         self._folder = folder
@@ -167,7 +169,7 @@ class _Reading:
             elif name != "globals.yaml" or path.exists():
                 self._read_file(path, name)
         if not self._protocols and not self.problems:
-            self._add(f"{self._folder.name}/protocols", 1, "there is no protocol here, so nothing could be asked for")
+            self._add(f"{self._folder.name}/protocols", 1, "there is no protocol here, so no command could be accepted")
 
     def _read_file(self, path: Path, name: str) -> None:
         try:
@@ -193,18 +195,19 @@ class _Reading:
         key = (protocol.id, protocol.version)
         if key in self._protocols:
             other = self._protocols[key][1]
-            self._add(name, text.line_of("/id"), f"version {protocol.version} of {protocol.id} stands in {other} too")
+            self._add(name, text.line_of("/id"), f"version {protocol.version} of {protocol.id} is in {other} too")
             return
         self._protocols[key] = (protocol, name, text)
 
     def _take_tenant(self, tenant: Tenant, name: str, text: YamlText) -> None:
         if tenant.id in self.tenants:
-            self._add(name, text.line_of("/id"), f"another file settles the tenant {tenant.id} already")
+            self._add(name, text.line_of("/id"), f"another file already defines the tenant {tenant.id}")
             return
         self.tenants[tenant.id] = tenant
 
     def by_request_type(self) -> tuple[dict[str, Protocol], dict[str, Protocol]]:
-        """The newest version of each protocol, by id and by request type. Two that claim one type are a problem."""
+        """The newest version of each protocol, by id and by request type. Two protocols with the same type are a
+        fault."""
         protocols: dict[str, Protocol] = {}
         request_types: dict[str, Protocol] = {}
         for key in sorted(self._protocols):
@@ -213,7 +216,7 @@ class _Reading:
             _, name, text = self._protocols[protocol.id, protocol.version]
             for index, request_type in enumerate(protocol.request_types):
                 if request_type in request_types:
-                    detail = f"the request type {request_type} is served by {request_types[request_type].id} already"
+                    detail = f"the request type {request_type} is already served by {request_types[request_type].id}"
                     self._add(name, text.line_of(f"/request_types/{index}"), detail)
                 request_types.setdefault(request_type, protocol)
         return protocols, request_types
@@ -231,7 +234,7 @@ def _overridden(settings: Globals, overrides: Overrides) -> Globals:
 
 
 def _check_overrides(overrides: Overrides) -> None:
-    """The environment is held to the same limits as the files."""
+    """The same limits apply to the environment as to the files."""
     values = {name: value for name, value in structs.asdict(overrides).items() if value is not None}
     policy = {name: value for name, value in structs.asdict(overrides.policy).items() if value is not None}
     faults = checked_policy(policy, "") + seconds_faults(values, "job_deadline_seconds", "")

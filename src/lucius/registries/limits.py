@@ -1,4 +1,4 @@
-"""The limits that a registry may state. Nothing may wait for ever: a limit of none, null or infinity is refused."""
+"""The limits that a registry may set. Nothing may wait forever: none, null and infinity are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BACKOFFS = ("dispatch_backoff_seconds", "ack_backoff_seconds", "execution_backo
 
 
 def checked_policy(policy: dict[str, Any] | None, place: str) -> list[tuple[str, str]]:
-    """What is wrong with the numbers of a policy whose shape is known to be right."""
+    """Faults in the numbers of a policy whose types are valid."""
     if policy is None:
         return []
     faults: list[tuple[str, str]] = []

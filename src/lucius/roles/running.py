@@ -1,9 +1,10 @@
-"""How a role runs: logs, an event loop, errors made plain, and signals."""
+"""Runs a role: logs, an event loop, error conversion, and signals."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import asynccontextmanager
@@ -13,33 +14,37 @@ import uvloop
 
 from lucius.bootstrap import open_database
 from lucius.domain.errors import InfrastructureError
+from lucius.local_secrets import is_embedded
+from lucius.private_files import OTHERS
 from lucius.registries.files import RegistryError
-from lucius.secrets_kept import is_embedded
 from lucius.settings import Settings, SettingsError
 from lucius.sql import schema
 from lucius.sql.database import Database, DatabaseUnavailable
 from lucius.telemetry.logs import configure_logs
+from lucius.warm_up import warm_up
 
 T = TypeVar("T")
 
 
 def run(work: Coroutine[Any, Any, T], settings: Settings) -> T:
     """Run a role to its end."""
+    os.umask(OTHERS)
     configure_logs(settings)
-    _spare_the_collector()
+    warm_up()
+    _tune_gc()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(work)
-    except (DatabaseUnavailable, schema.SchemaMismatch) as error:
+    except (DatabaseUnavailable, schema.SchemaError) as error:
         raise InfrastructureError.unavailable(str(error)) from error
     except RegistryError as error:
         raise SettingsError(f"the registry cannot be used:\n{error}") from error
 
 
-def _spare_the_collector() -> None:
-    """What is loaded now stays: the cyclic collector need not look through it again and again.
+def _tune_gc() -> None:
+    """Exclude what is loaded now from garbage collection, and collect less often.
 
-    Jobs, events and messages hold no cycles, so collecting seldom costs little memory; at the default thresholds it
+    Jobs, events and messages have no cycles, so collecting rarely costs little memory; at the default thresholds it
     took a tenth of the server's time.
     """
     gc.collect()
@@ -48,16 +53,17 @@ def _spare_the_collector() -> None:
 
 
 @asynccontextmanager
-async def opened_database(settings: Settings) -> AsyncIterator[Database]:
-    database = open_database(settings)
+async def opened_database(settings: Settings, statement_seconds: float | None = None) -> AsyncIterator[Database]:
+    """`statement_seconds`: how long a statement may take on PostgreSQL, if not as long as usual."""
+    database = open_database(settings, statement_seconds)
     if database is None:
         raise SettingsError("LUCIUS_LEDGER=memory has no tables")
     async with database:
         yield database
 
 
-async def first_of(*waited: Awaitable[object]) -> None:
-    futures = [asyncio.ensure_future(one) for one in waited]
+async def first_of(*awaited: Awaitable[object]) -> None:
+    futures = [asyncio.ensure_future(awaitable) for awaitable in awaited]
     await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
 
 

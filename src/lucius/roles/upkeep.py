@@ -1,4 +1,4 @@
-"""What looks after the data: migrations, pruning, and the comparison of ledger and Temporal."""
+"""Maintenance of the data: pruning, and the comparison of ledger and Temporal."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from lucius.bootstrap import open_app, temporal_settings
-from lucius.clocks import SystemClock
+from lucius.bootstrap import open_app, open_clock, temporal_settings
 from lucius.domain.errors import InfrastructureError
 from lucius.domain.job import TEMPORAL
 from lucius.domain.time import after
@@ -17,6 +16,8 @@ from lucius.ledgers.sql import SqlLedger
 from lucius.roles.running import opened_database, run
 from lucius.settings import Settings
 from lucius.sql import schema
+from lucius.sql.sqlite import SqliteDatabase
+from lucius.telemetry.log_observer import LogObserver
 
 if TYPE_CHECKING:
     from lucius.engines.temporal.reconciler import Drift, Reconciler
@@ -24,35 +25,21 @@ if TYPE_CHECKING:
 PRUNE_BATCH = 500
 
 
-def db_upgrade(settings: Settings) -> str:
+def prune(settings: Settings, older_than_seconds: float) -> str:
+    """Delete jobs that ended longer ago, a batch at a time, and report how many."""
+
     async def work() -> str:
-        async with opened_database(settings) as database:
-            count = await schema.upgrade(database)
-            return f"{database.name}: {count} migrations made; at version {schema.VERSION}."
-
-    return run(work(), settings)
-
-
-def db_verify(settings: Settings) -> str:
-    async def work() -> str:
-        async with opened_database(settings) as database:
-            await schema.verify(database)
-            return f"{database.name} is at version {schema.VERSION}."
-
-    return run(work(), settings)
-
-
-def prune(settings: Settings, older_than_seconds: float) -> int:
-    """Remove jobs that ended so long ago, a batch at a time, and say how many went."""
-
-    async def work() -> int:
         async with opened_database(settings) as database:
             await schema.verify(database)
             ledger, removed = SqlLedger(database), 0
-            cutoff = after(SystemClock().now(), -older_than_seconds)
+            async with open_clock(settings, database, LogObserver()) as clock:
+                cutoff = after(clock.now(), -older_than_seconds)
             while count := await ledger.prune(cutoff, PRUNE_BATCH):
                 removed += count
-            return removed
+            message = f"{removed} jobs removed."
+            if isinstance(database, SqliteDatabase) and not await database.give_space_back():
+                message += f"\n{database.name} keeps its size, as an earlier version made it: run 'lucius db compact'."
+            return message
 
     return run(work(), settings)
 
@@ -60,11 +47,12 @@ def prune(settings: Settings, older_than_seconds: float) -> int:
 class Compared(NamedTuple):
     drifts: list[Drift]
     has_looked_inside: bool
-    """Whether the workflows were asked for their revision, which takes a worker that answers."""
+    """Whether the workflows were queried for their revision, which requires a running worker."""
 
 
 def temporal_drift(settings: Settings, every_job: bool = False) -> Compared:
-    """What differs between ledger and Temporal. Without `every_job`, jobs written to just now are taken for alive."""
+    """The differences between ledger and Temporal. Without `every_job`, recently written jobs are assumed to be
+    alive."""
 
     async def work() -> Compared:
         async with _open_reconciler(settings, every_job) as reconciler:
@@ -74,14 +62,14 @@ def temporal_drift(settings: Settings, every_job: bool = False) -> Compared:
             try:
                 return Compared([drift async for drift in reconciler.drifts(looks_inside=True)], True)
             except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError):
-                # Nobody answers for the workflows. What Temporal itself knows can be compared all the same.
+                # No worker answers queries. What Temporal itself knows can still be compared.
                 return Compared([drift async for drift in reconciler.drifts()], False)
 
     return run(work(), settings)
 
 
 def temporal_heal(settings: Settings, every_job: bool = False) -> int:
-    """Mend what differs between ledger and Temporal, and say how much there was."""
+    """Repair the differences between ledger and Temporal; returns the number of jobs."""
 
     async def work() -> int:
         async with _open_reconciler(settings, every_job) as reconciler:
@@ -92,21 +80,21 @@ def temporal_heal(settings: Settings, every_job: bool = False) -> int:
 
 @asynccontextmanager
 async def _open_reconciler(settings: Settings, every_job: bool) -> AsyncIterator[Reconciler]:
-    """With the ledger and Temporal as these settings name them, whatever engine new jobs go to."""
+    """For the ledger and Temporal of these settings, whatever the engine of new jobs."""
     settings = replace(settings, engine=TEMPORAL)
-    async with open_app(settings, works=False, reconciles=False, orchestrates=False, schedules=False) as desk:
+    async with open_app(settings, works=False, reconciles=False, orchestrates=False, schedules=False) as context:
         from temporalio.service import RPCError
 
         from lucius.engines.temporal.client import connect
         from lucius.engines.temporal.engine import TemporalEngine
         from lucius.engines.temporal.reconciler import Reconciler
 
-        assert isinstance(desk.engine, TemporalEngine)
-        wanted = temporal_settings(settings)
+        assert isinstance(context.engine, TemporalEngine)
+        options = temporal_settings(settings)
         if every_job:
-            wanted = replace(wanted, overdue_seconds=0.0)
-        client = await connect(replace(wanted, metrics_address=""))
+            options = replace(options, overdue_seconds=0.0)
+        client = await connect(replace(options, metrics_address=""))
         try:
-            yield Reconciler(client, desk.ledger, desk.clock, desk.observer, wanted, desk.engine.start)
+            yield Reconciler(client, context.ledger, context.clock, context.observer, options, context.engine.start)
         except RPCError as error:
             raise InfrastructureError.unavailable(f"Temporal does not answer: {error.message}") from error

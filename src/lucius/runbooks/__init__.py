@@ -1,1 +1,1 @@
-"""Runbooks: batches of members taken through time-offset phases, all of it in SQL and driven by bus messages."""
+"""Runbooks: batches of members that go through time-offset phases, stored in SQL and driven by bus messages."""

@@ -1,4 +1,4 @@
-"""Jobs and results over the bus itself, for a function worker that has a bus client and need not go through HTTP."""
+"""Jobs and results over the bus itself, for a function worker with a bus client instead of HTTP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from lucius.functions.source import SourceFailed
 from lucius.ports.bus import Bus, BusUnavailable, Message
-from lucius.runbooks.messages import JOBS_TOPIC, RESULTS_TOPIC, job_ref, worker_subscription
+from lucius.runbooks.core.messages import JOBS_TOPIC, RESULT_PREFIX, RESULTS_TOPIC, job_ref, worker_subscription
 
 LOCK_SECONDS = 60.0
 
@@ -18,8 +18,8 @@ _decode = msgspec.json.Decoder().decode
 
 
 class BusSource:
-    """A `JobSource` of the function kit. A result is published before its job is settled: a crash in between makes the
-    job come again, and its second result changes nothing."""
+    """A `JobSource` of the function kit. It publishes a result before it settles the job: after a crash in between, the
+    job is redelivered and its second result changes nothing."""
 
     def __init__(self, worker_id: str, bus: Bus, lock_seconds: float = LOCK_SECONDS) -> None:
         self._worker_id = worker_id
@@ -50,7 +50,7 @@ class BusSource:
 
     async def answer(self, results: Sequence[dict[str, Any]], /) -> list[Any]:
         messages = [
-            Message(id=f"result-{one['jobId']}", topic=RESULTS_TOPIC, body=_encode(one), properties={})
+            Message(id=RESULT_PREFIX + one["jobId"], topic=RESULTS_TOPIC, body=_encode(one), properties={})
             for one in results
         ]
         try:

@@ -1,4 +1,4 @@
-"""Runbooks as one running thing: what handlers and roles work with."""
+"""The runbook services as one unit, for handlers and roles."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from msgspec import Struct
 
 from lucius.ports.bus import Bus
 from lucius.ports.clock import Clock
+from lucius.ports.database import Database
 from lucius.ports.observer import Observer
-from lucius.runbooks.operations import Operations
-from lucius.runbooks.orchestrator.orchestrator import Orchestrator, OrchestratorSettings
-from lucius.runbooks.orchestrator.turn import Turns
-from lucius.runbooks.publishing import Publishing
-from lucius.runbooks.queries import Queries
-from lucius.runbooks.scheduler.scheduler import Scheduler, SchedulerSettings
-from lucius.runbooks.tables.outbox import Outbox
-from lucius.sql.database import Database
+from lucius.runbooks.core.job_tokens import JobTokens
+from lucius.runbooks.engine.outbox import Outbox
+from lucius.runbooks.engine.turn import Turns
+from lucius.runbooks.loops.orchestrator import Orchestrator
+from lucius.runbooks.loops.scheduler import Scheduler
+from lucius.runbooks.loops.settings import OrchestratorSettings, SchedulerSettings
+from lucius.runbooks.service.dead_letters import DeadLetters
+from lucius.runbooks.service.operations import Operations
+from lucius.runbooks.service.publishing import Publishing
+from lucius.runbooks.service.queries import Queries
 
 
 class Runbooks(Struct, frozen=True, kw_only=True):
@@ -28,9 +31,10 @@ class Runbooks(Struct, frozen=True, kw_only=True):
     publishing: Publishing
     operations: Operations
     queries: Queries
+    dead_letters: DeadLetters
     orchestrator: Orchestrator
     scheduler: Scheduler
-    """Opened, and running only where this process schedules."""
+    """Always created; runs only if this process schedules."""
 
 
 @asynccontextmanager
@@ -39,29 +43,32 @@ async def open_runbooks(
     bus: Bus,
     clock: Clock,
     observer: Observer,
-    orchestrator: OrchestratorSettings,
-    scheduler: SchedulerSettings,
+    orchestrator_settings: OrchestratorSettings,
+    scheduler_settings: SchedulerSettings,
+    tokens: JobTokens,
     environ: Mapping[str, str],
     own_files: Sequence[Path] = (),
     *,
     orchestrates: bool = True,
     schedules: bool = True,
 ) -> AsyncIterator[Runbooks]:
-    """`orchestrates`: takes messages and looks after what is due. `schedules`: reads sources and clocks."""
-    turns = Turns(database, Outbox(database, bus), clock)
-    publishing = Publishing(turns, bus, scheduler.limits, environ, own_files)
+    """`orchestrates`: consumes messages and sweeps. `schedules`: reads sources and handles due times."""
+    turns = Turns(database, Outbox(database, bus), clock, tokens)
+    publishing = Publishing(turns, bus, scheduler_settings.limits, environ, own_files)
     await publishing.declare()
-    conductor = Orchestrator(turns, bus, observer, orchestrator, consumes=orchestrates)
-    keeper = Scheduler(turns, observer, scheduler, clock.lease_id(), environ, own_files)
+    letters = DeadLetters(turns, bus)
+    orchestrator = Orchestrator(turns, bus, observer, orchestrator_settings, consumes=orchestrates)
+    scheduler = Scheduler(turns, observer, scheduler_settings, clock.lease_id(), environ, own_files)
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(conductor)
+        await stack.enter_async_context(orchestrator)
         if schedules:
-            await stack.enter_async_context(keeper)
+            await stack.enter_async_context(scheduler)
         yield Runbooks(
             turns=turns,
             publishing=publishing,
-            operations=Operations(turns, scheduler.limits),
-            queries=Queries(turns, scheduler.limits, environ, own_files),
-            orchestrator=conductor,
-            scheduler=keeper,
+            operations=Operations(turns, scheduler_settings.limits),
+            queries=Queries(turns, letters, scheduler_settings.limits, environ, own_files),
+            dead_letters=letters,
+            orchestrator=orchestrator,
+            scheduler=scheduler,
         )

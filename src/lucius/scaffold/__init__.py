@@ -1,7 +1,7 @@
 """A new service's project, from the templates in `service/`. It imports nothing of the rest of lucius.
 
-Every text is filled before the disk is touched, no file is ever overwritten, and what was made is taken away again if
-something fails on the way.
+All texts are rendered before anything is written, no file is ever overwritten, and files created are removed again if
+something fails.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ FILES = {
     "service.py.tmpl": "service.py",
     "protocol.yaml.tmpl": "registry/protocols/$name.yaml",
     "command.json.tmpl": "command.json",
-    "input.txt.tmpl": "input.txt",
+    "input.txt.tmpl": ".lucius/files/demo/input.txt",
     "test_service.py.tmpl": "tests/test_service.py",
     "pyproject.toml.tmpl": "pyproject.toml",
     "README.md.tmpl": "README.md",
     "gitignore.tmpl": ".gitignore",
 }
-"""Each template, and the file in the project that it becomes."""
+"""Each template, and its file in the project."""
 
 NAME_CHARACTERS_MAX = 50
 STEP_TYPE_CHARACTERS_MAX = 64
@@ -33,16 +33,16 @@ _STEP_TYPE = re.compile(rf"[A-Za-z][A-Za-z0-9_.-]{{0,{STEP_TYPE_CHARACTERS_MAX -
 
 
 class ScaffoldRefused(Exception):
-    """The project cannot be made as it was asked for; the message says why, and nothing was made."""
+    """The project cannot be created; the message says why, and nothing was created."""
 
 
 def request_type_of(name: str) -> str:
-    """What commands ask for: `word-count` is asked for as `WORD_COUNT`."""
+    """The request type in commands: `WORD_COUNT` for `word-count`."""
     return name.upper().replace("-", "_")
 
 
 def new_service(name: str, folder: Path, step_type: str | None = None) -> list[Path]:
-    """Make the project of a service in `folder`, which must be empty or not exist, and say which files it has."""
+    """Create a service project in `folder`, which must be empty or not exist, and return its files."""
     check_name(name)
     step_type = step_type or request_type_of(name)
     check_step_type(step_type)
@@ -52,22 +52,22 @@ def new_service(name: str, folder: Path, step_type: str | None = None) -> list[P
         return write_whole(folder, texts)
     except OSError as error:
         place = error.filename or folder
-        raise ScaffoldRefused(f"{place} cannot be written: {error.strerror or error}; nothing was made") from error
+        raise ScaffoldRefused(f"{place} cannot be written: {error.strerror or error}; nothing was created") from error
 
 
 def check_name(name: str) -> None:
     if not _NAME.fullmatch(name) or name.lower() in NOT_TEXT_IN_YAML:
         raise ScaffoldRefused(
-            f"{name!r} cannot name a service: take a letter, then letters, digits, '-' or '_', "
-            f"{NAME_CHARACTERS_MAX} characters at most, such as word-count"
+            f"{name!r} is not a valid service name: use a letter, then letters, digits, '-' or '_', "
+            f"at most {NAME_CHARACTERS_MAX} characters, such as word-count"
         )
 
 
 def check_step_type(step_type: str) -> None:
     if not _STEP_TYPE.fullmatch(step_type) or step_type.lower() in NOT_TEXT_IN_YAML:
         raise ScaffoldRefused(
-            f"{step_type!r} cannot be a type of step: take a letter, then letters, digits, '.', '-' or '_', "
-            f"{STEP_TYPE_CHARACTERS_MAX} characters at most, such as WORD_COUNT"
+            f"{step_type!r} is not a valid step type: use a letter, then letters, digits, '.', '-' or '_', "
+            f"at most {STEP_TYPE_CHARACTERS_MAX} characters, such as WORD_COUNT"
         )
 
 
@@ -77,13 +77,13 @@ def check_folder(folder: Path) -> None:
     except NotADirectoryError as error:
         raise ScaffoldRefused(f"{folder} is a file; choose another place with --folder") from error
     except OSError as error:
-        raise ScaffoldRefused(f"{folder} cannot be looked into: {error.strerror}") from error
+        raise ScaffoldRefused(f"{folder} cannot be read: {error.strerror}") from error
     if is_taken:
         raise ScaffoldRefused(f"the folder {folder} is not empty; choose another place with --folder")
 
 
 def fill(words: Mapping[str, str]) -> dict[str, str]:
-    """Every file of the project by its path, with its text."""
+    """Every file of the project by path, with its text."""
     templates = resources.files("lucius.scaffold") / "service"
     return {
         Template(target).substitute(words): Template((templates / template).read_text("utf-8")).substitute(words)
@@ -92,7 +92,7 @@ def fill(words: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_whole(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Write every file, or leave behind nothing that was not there before."""
+    """Write every file, or leave nothing behind that was not there before."""
     made: list[Path] = []
     try:
         for relative, text in texts.items():

@@ -11,6 +11,11 @@ from functools import lru_cache
 
 _RULES = (
     (re.compile(r"= ANY\((\$\d+)(?:::\w+\[\])?\)"), r"IN (SELECT value FROM json_each(\1))"),
+    (
+        re.compile(r"CROSS JOIN LATERAL json_array_elements\(([^()]*)\) WITH ORDINALITY AS (\w+) \(value, place\)"),
+        r"JOIN json_each(\1) AS \2",
+    ),
+    (re.compile(r"\((\w+)\.place - 1\)"), r"\1.key"),
     (re.compile(r"\s+FOR UPDATE(?: SKIP LOCKED)?"), ""),
     (re.compile(r"::[a-z]+(?:\[\])?"), ""),
     (re.compile(r"BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"), "INTEGER PRIMARY KEY AUTOINCREMENT"),

@@ -8,7 +8,17 @@ from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from lucius.sql.database import DatabaseUnavailable, Fetch, Row, Run, RunAgain, Script
+from lucius.sql.database import (
+    LIST_SECONDS_MAX,
+    LISTS_MAX,
+    DatabaseUnavailable,
+    Fetch,
+    Row,
+    Run,
+    RunAgain,
+    Script,
+    query_too_slow,
+)
 from lucius.sql.dialect import for_all_rows
 
 try:
@@ -16,11 +26,17 @@ try:
 except ImportError as error:  # pragma: no cover - exercised by installing without the extra
     raise ImportError("PostgreSQL needs an extra: pip install 'lucius[postgres]'") from error
 
+from lucius.sql.postgres_hosts import CONNECT_SECONDS, Hosts, ServerReadOnly, is_read_only
+from lucius.sql.postgres_lock import ProgramLock
+from lucius.sql.postgres_watch import ServerWatch
+from lucius.sql.programs import session_name
+from lucius.sql.schema import VERSION
+from lucius.sql.schema_state import read_state
+
 T = TypeVar("T")
 
 TRIES_MAX = 5
 """How often a transaction is run again after a deadlock or a race with another process."""
-CONNECT_SECONDS = 10.0
 MANY_ROWS = 8
 """From so many rows on, one statement over arrays is cheaper than one a row."""
 STATEMENT_SECONDS = 30.0
@@ -30,53 +46,103 @@ machine, without a word, keeps its locks no longer."""
 _GONE = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
+    asyncpg.InternalClientError,  # The driver lost track of the connection's state.
+    asyncpg.ObjectNotInPrerequisiteStateError,  # The database takes no connections,
+    asyncpg.InvalidCatalogNameError,  # is gone,
+    asyncpg.InvalidAuthorizationSpecificationError,  # or lets this user in no more.
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.PostgresSystemError,
     asyncpg.IdleInTransactionSessionTimeoutError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.DiskFullError,
+    asyncpg.TransactionTimeoutError,
     asyncpg.LockNotAvailableError,
-    asyncpg.QueryCanceledError,
     OSError,
     TimeoutError,
     asyncio.TimeoutError,
 )
+_READ_ONLY = (ServerReadOnly, asyncpg.ReadOnlySQLTransactionError)
 _RACED = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, RunAgain)
 
 
 class PostgresDatabase:
     is_shared = True
 
-    def __init__(self, url: str, pool_max: int) -> None:
+    def __init__(
+        self,
+        url: str,
+        pool_max: int,
+        lists_max: int = LISTS_MAX,
+        list_seconds_max: float = LIST_SECONDS_MAX,
+        statement_seconds: float = STATEMENT_SECONDS,
+        program_version: int = VERSION,
+    ) -> None:
+        """`program_version`: the schema version of this program, for which it holds a lock on the database."""
         parts = urlsplit(url)
-        self.name = f"PostgreSQL {parts.path.lstrip('/') or 'database'} at {parts.hostname or 'a local socket'}"
-        self._url = url
+        hosts = parts.netloc.rpartition("@")[2] or "a local socket"
+        self.name = f"PostgreSQL {parts.path.lstrip('/') or 'database'} at {hosts}"
+        self._hosts = Hosts(url)
         self._pool_max = pool_max
+        # A pool of two connections or more always has one that no list can take.
+        self._list_slots = asyncio.Semaphore(max(1, min(lists_max, pool_max - 1)))
+        self._list_seconds_max = list_seconds_max
         self._pool: asyncpg.Pool[Any] | None = None
+        self._program_version = program_version
+        self._options = {
+            "command_timeout": statement_seconds,
+            "server_settings": {
+                "synchronous_commit": "on",
+                "idle_in_transaction_session_timeout": f"{STATEMENT_SECONDS:.0f}s",
+                "application_name": session_name(program_version),
+                "jit": "off",
+            },
+        }
+        self._lock = ProgramLock(self.name, program_version, self._connect, self._too_new)
+        self._watch = ServerWatch(self.name, self._hosts, self._drop_connections, self._reopen)
 
     async def __aenter__(self) -> PostgresDatabase:
         try:
-            self._pool = await asyncpg.create_pool(
-                self._url,
-                min_size=1,
-                max_size=self._pool_max,
-                timeout=CONNECT_SECONDS,
-                command_timeout=STATEMENT_SECONDS,
-                server_settings={
-                    "synchronous_commit": "on",
-                    "idle_in_transaction_session_timeout": f"{STATEMENT_SECONDS:.0f}s",
-                    "application_name": "lucius",
-                    "jit": "off",
-                },
-            )
-        except _GONE as error:
-            raise DatabaseUnavailable(f"{self.name} cannot be reached: {error}") from error
+            await self._lock.take()
+        except (*_GONE, *_READ_ONLY) as error:
+            raise DatabaseUnavailable(f"{self.name} cannot be used: {_said(error)}") from error
+        self._lock.keep()
+        await self._open_pool()
+        self._watch.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._watch.stop()
+        await self._close_pool()
+        await self._lock.release()
+
+    async def _connect(self) -> Any:
+        return await self._hosts.connect(**self._options)
+
+    async def _too_new(self, connection: Any) -> str | None:
+        state = await _drive(connection, read_state(is_shared=True))
+        return state.too_new_for(self._program_version)
+
+    async def _open_pool(self) -> None:
+        self._pool = await asyncpg.create_pool(
+            connect=self._hosts.connect, min_size=0, max_size=self._pool_max, **self._options
+        )
+
+    async def _reopen(self) -> None:
+        await self._lock.take()
+        await self._open_pool()
+
+    def _acquire(self) -> Any:
+        if self._pool is None:
+            raise DatabaseUnavailable(f"{self.name} is closed")
+        return self._pool.acquire(timeout=CONNECT_SECONDS)
+
+    def _drop_connections(self) -> None:
+        self._lock.drop()
+        if self._pool is not None:
+            self._pool.terminate()
+
+    async def _close_pool(self) -> None:
         if self._pool is not None:
             pool, self._pool = self._pool, None
             try:
@@ -95,16 +161,35 @@ class PostgresDatabase:
     async def read(self, script: Callable[[], Script[T]]) -> T:
         return await self._transact(script, read_only=True)
 
-    async def _transact(self, script: Callable[[], Script[T]], read_only: bool) -> T:
-        if self._pool is None:
-            raise DatabaseUnavailable(f"{self.name} is closed")
+    async def scan(self, script: Callable[[], Script[T]]) -> T:
+        async with self._list_slots:
+            return await self._transact(script, read_only=True, seconds_max=self._list_seconds_max)
+
+    async def _transact(self, script: Callable[[], Script[T]], read_only: bool, seconds_max: float | None = None) -> T:
+        if self._lock.problem is not None:
+            raise DatabaseUnavailable(f"{self.name} {self._lock.problem}: upgrade LUCIUS")
+        isolation = "repeatable_read" if read_only else "read_committed"
         try:
-            async with self._pool.acquire(timeout=CONNECT_SECONDS) as connection:
-                isolation = "repeatable_read" if read_only else "read_committed"
-                async with connection.transaction(isolation=isolation, readonly=read_only):
+            with self._watch.transaction():
+                async with (
+                    self._acquire() as connection,
+                    connection.transaction(isolation=isolation, readonly=read_only),
+                ):
+                    if is_read_only(connection):
+                        # What it has may be out of date: "there is no such job" must not come from a former primary.
+                        raise ServerReadOnly
+                    if seconds_max is not None:
+                        return await _drive_within(connection, script(), seconds_max)
                     return await _drive(connection, script())
+        except _READ_ONLY as error:
+            self._watch.lose(_said(error))
+            raise DatabaseUnavailable(f"{self.name}: {_said(error)}") from error
         except _GONE as error:
             raise DatabaseUnavailable(f"{self.name}: {type(error).__name__}: {error}") from error
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__
 
 
 _types: dict[str, tuple[str, ...]] = {}
@@ -113,7 +198,7 @@ _types: dict[str, tuple[str, ...]] = {}
 
 async def _run_many(connection: Any, statement: Run) -> None:
     sql, rows = statement.sql, statement.rows
-    if statement.at_once and len(rows) >= MANY_ROWS:
+    if statement.in_one_statement and len(rows) >= MANY_ROWS:
         types = _types.get(sql)
         if types is None:
             prepared = await connection.prepare(sql)
@@ -123,6 +208,17 @@ async def _run_many(connection: Any, statement: Run) -> None:
             await connection.execute(whole, *map(list, zip(*rows, strict=True)))
             return
     await connection.executemany(sql, rows)
+
+
+async def _drive_within(connection: Any, script: Script[T], seconds_max: float) -> T:
+    """The server is told to stop as well: a statement that nobody waits for any more would go on to its end."""
+    try:
+        async with asyncio.timeout(seconds_max) as limit:
+            return await _drive(connection, script)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise query_too_slow(seconds_max) from None
 
 
 async def _drive(connection: Any, script: Script[T]) -> T:

@@ -7,9 +7,9 @@ drives them all.
 
 from __future__ import annotations
 
-OPEN = "status IN ('pending', 'dispatched', 'polling')"
+IS_OPEN = "status IN ('pending', 'dispatched', 'polling')"
 """Steps that have not ended. Queries must say it in these words for the partial indexes to serve them."""
-UNHAPPY = "status IN ('failed', 'poll_timeout', 'rolled_back', 'cancelled')"
+NOT_SUCCEEDED = "status IN ('failed', 'poll_timeout', 'rolled_back', 'cancelled')"
 
 _EXECUTION = """step_name TEXT NOT NULL, step_index BIGINT NOT NULL, worker_id TEXT NOT NULL,
     function_name TEXT NOT NULL, params_json TEXT NOT NULL, status TEXT NOT NULL, job_id TEXT, result_json TEXT,
@@ -57,9 +57,10 @@ RUNBOOK_TABLES = (
         UNIQUE (phase_execution_id, batch_member_id, step_index))""",
     "CREATE INDEX steps_by_member ON step_executions (batch_member_id, phase_execution_id, step_index)",
     f"""CREATE INDEX steps_at_barrier ON step_executions (phase_execution_id, step_index)
-        WHERE {OPEN} AND catching_up = FALSE""",
-    f"CREATE INDEX steps_open ON step_executions (phase_execution_id) WHERE {OPEN} AND catching_up = TRUE",
-    f"CREATE INDEX steps_unhappy ON step_executions (phase_execution_id, batch_member_id, status) WHERE {UNHAPPY}",
+        WHERE {IS_OPEN} AND catching_up = FALSE""",
+    f"CREATE INDEX steps_open ON step_executions (phase_execution_id) WHERE {IS_OPEN} AND catching_up = TRUE",
+    f"""CREATE INDEX steps_unhappy ON step_executions (phase_execution_id, batch_member_id, status)
+        WHERE {NOT_SUCCEEDED}""",
     f"""CREATE TABLE init_executions (
         id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, runbook_version BIGINT NOT NULL, {_EXECUTION},
         UNIQUE (batch_id, runbook_version, step_index))""",
@@ -67,7 +68,7 @@ RUNBOOK_TABLES = (
         id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, kind TEXT NOT NULL, parent_id BIGINT NOT NULL,
         round BIGINT NOT NULL, batch_member_id BIGINT, phase_execution_id BIGINT, runbook_version BIGINT NOT NULL,
         list_name TEXT NOT NULL, {_EXECUTION}, UNIQUE (kind, parent_id, round, step_index))""",
-    f"CREATE INDEX followups_open ON followup_executions (batch_id) WHERE {OPEN}",
+    f"CREATE INDEX followups_open ON followup_executions (batch_id) WHERE {IS_OPEN}",
     "CREATE INDEX followups_by_member ON followup_executions (batch_member_id)",
     *(
         statement
@@ -94,3 +95,39 @@ RUNBOOK_TABLES = (
         body BYTEA NOT NULL, properties TEXT NOT NULL, created_at BIGINT NOT NULL, claimed_until BIGINT NOT NULL)""",
     "CREATE TABLE runbook_leases (name TEXT PRIMARY KEY, holder TEXT NOT NULL, until_at BIGINT NOT NULL)",
 )
+
+TOKENS_AND_ABSENCES = (
+    *(
+        f"ALTER TABLE {table} ADD COLUMN has_token BOOLEAN NOT NULL DEFAULT FALSE"
+        for table in ("step_executions", "init_executions", "followup_executions")
+    ),
+    """CREATE TABLE runbook_absences (
+        runbook_name TEXT NOT NULL, member_key TEXT NOT NULL, missing_since BIGINT NOT NULL,
+        removal_at BIGINT NOT NULL, PRIMARY KEY (runbook_name, member_key))""",
+)
+RUNBOOK_HANDLED = (
+    "ALTER TABLE batch_members ADD COLUMN add_handled_at BIGINT",
+    "ALTER TABLE batch_members ADD COLUMN remove_handled_at BIGINT",
+    # What was sent before this version counts as handled: messages on the bus are still delivered.
+    "UPDATE batch_members SET add_handled_at = add_dispatched_at, remove_handled_at = remove_dispatched_at",
+    """CREATE INDEX members_add_unhandled ON batch_members (add_dispatched_at)
+        WHERE status = 'active' AND add_dispatched_at IS NOT NULL AND add_handled_at IS NULL""",
+    """CREATE INDEX members_remove_unhandled ON batch_members (remove_dispatched_at)
+        WHERE remove_dispatched_at IS NOT NULL AND remove_handled_at IS NULL""",
+    """CREATE INDEX phases_not_taken_up ON phase_executions (dispatched_at)
+        WHERE status = 'dispatched' AND barrier_index IS NULL""",
+)
+"""When the orchestrator took up that a member joined or left: what it did not is found by looking."""
+DECISIONS = (
+    "ALTER TABLE batches ADD COLUMN cancelled_at BIGINT",
+    """UPDATE batches SET cancelled_at = (SELECT MIN(e.at) FROM runbook_events e
+        WHERE e.batch_id = batches.id AND e.kind = 'batch-cancelled')""",
+    "ALTER TABLE phase_executions ADD COLUMN skip_cause TEXT",
+    """UPDATE phase_executions SET skip_cause = 'init_failed'
+        WHERE status = 'skipped' AND error_message LIKE 'init step %'""",
+    "ALTER TABLE batch_members ADD COLUMN added_by_source BOOLEAN NOT NULL DEFAULT FALSE",
+    "ALTER TABLE batch_members ADD COLUMN removed_by_source BOOLEAN NOT NULL DEFAULT FALSE",
+    "UPDATE batch_members SET added_by_source = TRUE WHERE added_by = 'scheduler'",
+    "UPDATE batch_members SET removed_by_source = TRUE WHERE removed_by = 'scheduler'",
+)
+"""What was read out of the audit trail, out of messages and out of actors' names before, as columns."""

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from collections.abc import Collection, Sequence
 
-from lucius.sql.database import Database, Fetch, Run, Script
-from lucius.sql.runbook_tables import RUNBOOK_TABLES
+from lucius.sql import migrating
+from lucius.sql.database import Database
+from lucius.sql.ledger_copy import CopyJobs
+from lucius.sql.ledger_tables import (
+    DROP_NEW_TABLES,
+    DROP_OLD_TABLES,
+    LEDGER_INDEXES,
+    LEDGER_TABLES,
+    RENAME_OLD_TABLES,
+    UNIQUE_MESSAGES,
+)
+from lucius.sql.ledger_views import LEDGER_VIEWS
+from lucius.sql.list_indexes import LIST_INDEXES
+from lucius.sql.migrating import Report
+from lucius.sql.migration import Migration, SchemaError, SchemaMismatch
+from lucius.sql.runbook_tables import DECISIONS, RUNBOOK_HANDLED, RUNBOOK_TABLES, TOKENS_AND_ABSENCES
+from lucius.sql.schema_state import read_state
 
-
-class Migration(Struct, frozen=True):
-    version: int
-    name: str
-    statements: tuple[str, ...]
-    for_sharing: tuple[str, ...] = ()
-    """Only where several processes share the database; a single owner keeps this in memory."""
-
-
-class SchemaMismatch(Exception):
-    """The database is not at the version this program works with."""
-
+__all__ = [
+    "MIGRATIONS", "VERSION", "Migration", "SchemaError", "SchemaMismatch", "abandon", "contract", "current_version",
+    "upgrade", "verify",
+]  # fmt: skip
 
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(
@@ -97,50 +104,74 @@ MIGRATIONS: tuple[Migration, ...] = (
         ),
     ),
     Migration(4, "runbooks, batches, members, phases, steps and their trail", RUNBOOK_TABLES),
+    Migration(5, "an index for every filter of every list, and webhooks by tenant", LIST_INDEXES),
+    Migration(
+        6,
+        "dead letters without callback tokens, no directives of attempts that are over",
+        (
+            "ALTER TABLE subscriptions ADD COLUMN keeps_dead_bodies BIGINT NOT NULL DEFAULT 0",
+            """UPDATE messages SET body = NULL WHERE state = 'DEAD' AND subscription_id IN (
+                SELECT subscription_id FROM subscriptions WHERE topic <> 'orchestrator-events')""",
+            """UPDATE messages SET state = 'SETTLED', body = NULL, properties = '', ended_at = enqueued_at
+                WHERE state = 'QUEUED' AND message_id IN (
+                    SELECT job_id || ':' || step_id || ':' || attempt_no FROM attempts
+                    WHERE ended_at IS NOT NULL AND acked_at IS NULL)""",
+        ),
+    ),
+    Migration(7, "tokens of runbook jobs, and members missing from their source", TOKENS_AND_ABSENCES),
+    Migration(8, "callbacks that repeat each other", ("ALTER TABLE jobs ADD COLUMN callbacks_recorded TEXT",)),
+    Migration(9, "which runbook messages were handled", RUNBOOK_HANDLED),
+    Migration(
+        10, "which batches were cancelled, why phases were skipped, and whom the source put in and took out", DECISIONS
+    ),
+    Migration(
+        11,
+        "jobs as documents, with views for whoever looks with SQL",
+        (*LEDGER_TABLES, *LEDGER_INDEXES, UNIQUE_MESSAGES),
+        copy=CopyJobs(),
+        swap=(*RENAME_OLD_TABLES, *LEDGER_VIEWS),
+        abandon=DROP_NEW_TABLES,
+        contract=DROP_OLD_TABLES,
+    ),
 )
 
 VERSION = MIGRATIONS[-1].version
-_TABLE = "CREATE TABLE IF NOT EXISTS schema_versions (version BIGINT PRIMARY KEY, name TEXT NOT NULL)"
 
 
-_TABLE_IN_POSTGRES = "SELECT 1 FROM pg_tables WHERE tablename = 'schema_versions' AND schemaname = current_schema()"
-_TABLE_IN_SQLITE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'schema_versions'"
+async def upgrade(
+    database: Database,
+    migrations: Sequence[Migration] = MIGRATIONS,
+    report: Report | None = None,
+    ignored_pids: Collection[int] = (),
+) -> int:
+    """Bring the database to this program's version, or complete an upgrade that was interrupted; how many migrations
+    were applied. `ignored_pids`: sessions of PostgreSQL that are known not to be LUCIUS, although they seem to be.
+
+    Raises `SchemaMismatch` if the database is too new, `ProgramsRunning` if older programs use it."""
+    return await migrating.upgrade(database, migrations, report, ignored_pids)
 
 
-def _current_script(is_shared: bool) -> Script[int]:
-    """The version of the tables, 0 where there are none. Only looks: who serves need not be allowed to create."""
-    found = yield Fetch(_TABLE_IN_POSTGRES if is_shared else _TABLE_IN_SQLITE)
-    if not found:
-        return 0
-    rows = yield Fetch("SELECT COALESCE(MAX(version), 0) FROM schema_versions")
-    return int(rows[0][0])
+async def abandon(database: Database, migrations: Sequence[Migration] = MIGRATIONS) -> int | None:
+    """Give up an upgrade that has not reached its swap; the version it was for, or None if there was none."""
+    return await migrating.abandon(database, migrations)
 
 
-def _upgrade_script(is_shared: bool) -> Script[int]:
-    if is_shared:
-        yield Fetch("SELECT pg_advisory_xact_lock(5824001)")
-    yield Run(_TABLE)
-    current = yield from _current_script(is_shared)
-    if current > VERSION:
-        raise SchemaMismatch(
-            f"the database is at version {current}; this program knows up to {VERSION}: upgrade LUCIUS"
-        )
-    for migration in MIGRATIONS[current:]:
-        for statement in migration.statements + (migration.for_sharing if is_shared else ()):
-            yield Run(statement)
-        yield Run("INSERT INTO schema_versions (version, name) VALUES ($1, $2)", [(migration.version, migration.name)])
-    return VERSION - current
+async def contract(
+    database: Database, migrations: Sequence[Migration] = MIGRATIONS, ignored_pids: Collection[int] = ()
+) -> list[int]:
+    """Remove what only older programs need; the versions that were contracted."""
+    await verify(database, migrations)
+    return await migrating.contract(database, migrations, ignored_pids)
 
 
-async def upgrade(database: Database) -> int:
-    """Bring the database to this program's version; how many migrations that took."""
-    return await database.write(lambda: _upgrade_script(database.is_shared))
+async def current_version(database: Database) -> int:
+    return (await database.read(lambda: read_state(database.is_shared))).version
 
 
-async def verify(database: Database) -> None:
-    """Raise `SchemaMismatch` unless the database is at exactly this program's version."""
-    current = await database.read(lambda: _current_script(database.is_shared))
-    if current != VERSION:
-        raise SchemaMismatch(
-            f"{database.name} is at schema version {current}, this program needs {VERSION}: run 'lucius db upgrade'"
-        )
+async def verify(database: Database, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Raise `SchemaMismatch` unless the database is at this program's version, or at a later one that says that this
+    program can work with it."""
+    state = await database.read(lambda: read_state(database.is_shared))
+    mismatch = state.mismatch(migrations[-1].version)
+    if mismatch is not None:
+        raise SchemaMismatch(f"{database.name} {mismatch}")

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import os
-import queue
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
 import apsw
 
-from lucius.sql.database import DatabaseUnavailable, Fetch, Row, Run, RunAgain, Script
-from lucius.sql.dialect import CHUNKS, for_many_rows, to_sqlite
+from lucius.private_files import make_private_file, tighten
+from lucius.sql.database import LIST_SECONDS_MAX, LISTS_MAX, DatabaseUnavailable, RunAgain, Script
+from lucius.sql.sqlite_backup import restore
+from lucius.sql.sqlite_connection import Task, connect, drive, resolve, unavailable
+from lucius.sql.sqlite_readers import Readers
+from lucius.sql.sqlite_space import STEP_PAGES, Compacted, SpaceKeeper, compact, give_back, pages, shorten
+from lucius.sql.threads import Threads
 
 T = TypeVar("T")
 
@@ -32,46 +33,13 @@ RUNS_MAX = 5
 GROUP_MAX = 64
 """Scripts in one commit."""
 SMALL_COMMIT_ROWS = 40
-"""A commit of no more than the rows of one job's turn is over sooner than a thread has woken to make it."""
-BUSY_MILLISECONDS = 100
-"""Nobody else should ever hold the file's lock; somebody who looks into it with a tool may, for a moment."""
-CACHE_KIB = 32_768
-CHECKPOINT_PAGES = 4_000
-
-
-class _Task:
-    __slots__ = ("future", "script")
-
-    def __init__(self, script: Callable[[], Script[Any]]) -> None:
-        self.script = script
-        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-
-class _Thread:
-    """A thread that does one thing after another and tells the event loop how each went."""
-
-    def __init__(self, name: str) -> None:
-        self._orders: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = queue.SimpleQueue()
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def do(self, act: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        self._orders.put((act, done))
-
-    def stop(self) -> None:
-        self._orders.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (order := self._orders.get()) is not None:
-            act, done = order
-            try:
-                outcome = act()
-            except Exception as error:  # Without this thread nobody would ever be answered again.
-                outcome = error
-            if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(done, outcome)
+"""A commit of no more than the rows of one job's turn is over sooner than the event loop could be woken for it."""
+SMALL_COMMIT_SECONDS = 0.05
+"""How long the event loop waits for such a commit before it goes on without it."""
+STALL_SECONDS = 5.0
+"""A commit that takes longer means that the disk is frozen: until it ends, no other is begun."""
+SHORT_READERS = 2
+"""For what engines read. One would do but for the few reads that take longer than a turn can wait."""
 
 
 class _Writer:
@@ -83,35 +51,61 @@ class _Writer:
     """
 
     def __init__(self, path: Path) -> None:
-        self._connection = _connect(path, read_only=False)
+        self._connection = connect(path, read_only=False)
         self._cursor = self._connection.cursor()
-        self._committer = _Thread("sqlite-commit")
-        self._waiting: list[_Task] = []
+        self._committer = Threads("sqlite-commit")
+        self._waiting: list[Task] = []
+        self._chores: list[Task] = []
         self._is_busy = False
         self._is_closed = False
+        self._stalled: DatabaseUnavailable | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
 
     async def submit(self, script: Callable[[], Script[T]]) -> T:
-        task = _Task(script)
+        task = Task(script)
         if self._is_closed:
             raise _CLOSED
+        if self._stalled is not None:
+            raise DatabaseUnavailable(str(self._stalled))
         self._waiting.append(task)
-        if not self._is_busy:
-            self._is_busy = True
-            asyncio.get_running_loop().call_soon(self._begin)
+        self._wake()
         result: T = await task.future
+        return result
+
+    async def between_commits(self, act: Callable[[apsw.Connection], T]) -> T:
+        """Do something with the connection while no transaction is open, in the thread that waits for the disk."""
+        chore = Task(lambda: act(self._connection))
+        if self._is_closed:
+            raise _CLOSED
+        self._chores.append(chore)
+        self._wake()
+        result: T = await chore.future
         return result
 
     async def close(self) -> None:
         """Finish the commit under way; whoever waits for the next one is told that there is none."""
         self._is_closed = True
-        waiting, self._waiting = self._waiting, []
-        _resolve(waiting, [_CLOSED] * len(waiting))
+        waiting, self._waiting, self._chores = [*self._waiting, *self._chores], [], []
+        resolve(waiting, [_CLOSED] * len(waiting))
         await asyncio.to_thread(self._committer.stop)
         self._connection.close()
 
-    def _begin(self) -> None:
+    def _wake(self) -> None:
+        if not self._is_busy:
+            self._is_busy = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
         if self._is_closed:
             return
+        if self._chores:
+            chore = self._chores.pop(0)
+            self._watch_disk()
+            self._committer.do(lambda: _outcome(chore), lambda outcome: self._finish([chore], [outcome]))
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
         group, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
         changes_before = self._connection.total_changes()
         try:
@@ -121,15 +115,26 @@ class _Writer:
             self._roll_back()
             self._finish(group, [unavailable(error)] * len(group))
             return
-        if self._connection.total_changes() - changes_before <= SMALL_COMMIT_ROWS:
-            failure = self._commit()
-            self._finish(group, [failure] * len(group) if failure else results)
-            return
-        self._committer.do(
-            self._commit, lambda failure: self._finish(group, [failure] * len(group) if failure else results)
-        )
 
-    def _run_one(self, task: _Task) -> Any:
+        def conclude(failure: DatabaseUnavailable | None) -> None:
+            self._finish(group, [failure] * len(group) if failure else results)
+
+        self._watch_disk()
+        if self._connection.total_changes() - changes_before <= SMALL_COMMIT_ROWS:
+            self._committer.do_now(self._commit, conclude, SMALL_COMMIT_SECONDS)
+        else:
+            self._committer.do(self._commit, conclude)
+
+    def _watch_disk(self) -> None:
+        self._stall_timer = asyncio.get_running_loop().call_later(STALL_SECONDS, self._stall)
+
+    def _stall(self) -> None:
+        """The disk does not answer. What it was asked to write may yet be written; nothing else is begun."""
+        self._stalled = DatabaseUnavailable(f"the disk has not answered for {STALL_SECONDS:g} s")
+        waiting, self._waiting = self._waiting, []
+        resolve(waiting, [self._stalled] * len(waiting))
+
+    def _run_one(self, task: Task) -> Any:
         """Run one script on its savepoint: its result, or what it failed with."""
         cursor = self._cursor
         cursor.execute("SAVEPOINT script")
@@ -162,115 +167,23 @@ class _Writer:
             if self._connection.in_transaction:
                 self._cursor.execute("ROLLBACK")
 
-    def _finish(self, group: list[_Task], results: list[Any]) -> None:
-        _resolve(group, results)
-        if self._waiting:
+    def _finish(self, group: list[Task], results: list[Any]) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+        self._stalled = self._stall_timer = None
+        resolve(group, results)
+        if self._waiting or self._chores:
             # Whoever was just answered may have something to add to the next group.
-            asyncio.get_running_loop().call_soon(self._begin)
+            asyncio.get_running_loop().call_soon(self._next)
         else:
             self._is_busy = False
 
 
-class _Reader:
-    """Reads in a thread and on a connection of its own: a long one keeps nobody waiting."""
-
-    def __init__(self, path: Path) -> None:
-        self._connection = _connect(path, read_only=True)
-        self._thread = _Thread("sqlite-reader")
-
-    async def submit(self, script: Callable[[], Script[T]]) -> T:
-        task = _Task(script)
-        self._thread.do(lambda: self._run(task), lambda result: _resolve([task], [result]))
-        result: T = await task.future
-        return result
-
-    async def close(self) -> None:
-        await asyncio.to_thread(self._thread.stop)
-        self._connection.close()
-
-    def _run(self, task: _Task) -> Any:
-        cursor = self._connection.cursor()
-        try:
-            cursor.execute("BEGIN")
-            result = drive(cursor, task.script())
-            cursor.execute("COMMIT")
-            return result
-        except apsw.Error as error:
-            if self._connection.in_transaction:
-                cursor.execute("ROLLBACK")
-            return unavailable(error)
-        except Exception as error:
-            cursor.execute("ROLLBACK")
-            return error
-
-
-def _resolve(group: Sequence[_Task], results: Sequence[Any]) -> None:
-    for task, result in zip(group, results, strict=True):
-        if task.future.done():
-            continue
-        if isinstance(result, BaseException):
-            task.future.set_exception(result)
-        else:
-            task.future.set_result(result)
-
-
-def drive(cursor: apsw.Cursor, script: Script[T]) -> T:
-    rows: list[Row] = []
+def _outcome(chore: Task) -> Any:
     try:
-        statement = next(script)
-        while True:
-            if isinstance(statement, Fetch):
-                rows = list(cursor.execute(to_sqlite(statement.sql), [_bindable(arg) for arg in statement.args]))
-            else:
-                _run_many(cursor, statement)
-                rows = []
-            statement = script.send(rows)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-
-
-def _run_many(cursor: apsw.Cursor, statement: Run) -> None:
-    """Take the rows in the largest chunks there are, and what is left one by one."""
-    rows, done = statement.rows, 0
-    for size in CHUNKS:
-        while len(rows) - done >= size:
-            sql = for_many_rows(statement.sql, size)
-            if sql is None:
-                break
-            cursor.execute(sql, tuple(chain.from_iterable(rows[done : done + size])))
-            done += size
-    if done < len(rows):
-        cursor.executemany(to_sqlite(statement.sql), rows[done:])
-
-
-def _bindable(value: Any) -> Any:
-    return json.dumps(value) if isinstance(value, list | tuple) else value
-
-
-def unavailable(error: apsw.Error) -> DatabaseUnavailable:
-    failure = DatabaseUnavailable(f"SQLite: {type(error).__name__}: {error}")
-    failure.__cause__ = error
-    return failure
-
-
-def keep_plans(connection: apsw.Connection) -> None:
-    """A plan serves whatever is bound: else a `LIMIT ?` alone has SQLite prepare its statement anew each time."""
-    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-
-
-def _connect(path: Path, read_only: bool) -> apsw.Connection:
-    connection = apsw.Connection(str(path), statementcachesize=512)
-    keep_plans(connection)
-    connection.set_busy_timeout(BUSY_MILLISECONDS)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB if not read_only else CACHE_KIB // 4}")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-    connection.execute("PRAGMA temp_store = MEMORY")
-    if read_only:
-        connection.execute("PRAGMA query_only = ON")
-    return connection
+        return chore.script()
+    except apsw.Error as error:
+        return unavailable(error)
 
 
 class SqliteDatabase:
@@ -278,48 +191,96 @@ class SqliteDatabase:
 
     is_shared = False
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lists_max: int = LISTS_MAX, list_seconds_max: float = LIST_SECONDS_MAX) -> None:
         self.path = path
+        self._lists_max = lists_max
+        self._list_seconds_max = list_seconds_max
         self.name = f"SQLite file {path}"
         self._lock_file: int | None = None
         self._writer: _Writer | None = None
-        self._reader: _Reader | None = None
+        self._readers: Readers | None = None
+        self._list_readers: Readers | None = None
+        self._space: SpaceKeeper | None = None
 
     async def __aenter__(self) -> SqliteDatabase:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._own()
         try:
+            make_private_file(self.path)
+            self._own()
+            for suffix in ("-wal", "-shm"):  # New ones get the rights of the file itself.
+                tighten(Path(f"{self.path}{suffix}"))
             self._writer = _Writer(self.path)
-            self._reader = _Reader(self.path)
-        except apsw.Error as error:
+            self._readers = Readers(self.path, "sqlite-reader", SHORT_READERS)
+            self._list_readers = Readers(self.path, "sqlite-lists", self._lists_max, self._list_seconds_max)
+        except (OSError, apsw.Error) as error:
             await self.__aexit__(None, None, None)
-            raise unavailable(error) from error
+            raise self._not_opened(error) from error
+        self._space = SpaceKeeper(self.name, self._writer.between_commits)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for worker in (self._reader, self._writer):
+        for worker in (self._space, self._list_readers, self._readers, self._writer):
             if worker is not None:
                 await worker.close()
-        self._reader = self._writer = None
-        if self._lock_file is not None:
-            os.close(self._lock_file)
-            self._lock_file = None
+        self._space = self._list_readers = self._readers = self._writer = None
+        self._disown()
 
     async def write(self, script: Callable[[], Script[T]]) -> T:
-        if self._writer is None:
-            raise DatabaseUnavailable(f"{self.name} is closed")
-        return await self._writer.submit(script)
+        return await self._submit(self._writer, script)
 
     async def read(self, script: Callable[[], Script[T]]) -> T:
-        if self._reader is None:
+        return await self._submit(self._readers, script)
+
+    async def scan(self, script: Callable[[], Script[T]]) -> T:
+        return await self._submit(self._list_readers, script)
+
+    async def give_space_back(self) -> bool:
+        """Give back every page that is free; whether the file is of the kind that can."""
+        writer = self._writer
+        if writer is None:
             raise DatabaseUnavailable(f"{self.name} is closed")
-        return await self._reader.submit(script)
+        if not (await writer.between_commits(pages)).can_shrink:
+            return False
+        while await writer.between_commits(lambda connection: give_back(connection, STEP_PAGES)):
+            pass
+        await writer.between_commits(shorten)
+        return True
+
+    def compact(self) -> Compacted:
+        """Write the file anew, as small as it can be. Not while the database is open."""
+        try:
+            self._own()
+            return compact(self.path)
+        except OSError as error:
+            raise self._not_opened(error) from error
+        finally:
+            self._disown()
+
+    def restore(self, backup: Path, program_version: int) -> int:
+        """Put a backup in the file's place; its schema version. Not while the database is open."""
+        try:
+            self._own()
+            return restore(backup, self.path, program_version).version
+        except OSError as error:
+            raise self._not_opened(error) from error
+        finally:
+            self._disown()
+
+    def _not_opened(self, error: Exception) -> DatabaseUnavailable:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
+        return DatabaseUnavailable(f"{self.name} cannot be opened: {reason}")
+
+    async def _submit(self, worker: _Writer | Readers | None, script: Callable[[], Script[T]]) -> T:
+        if worker is None:
+            raise DatabaseUnavailable(f"{self.name} is closed")
+        return await worker.submit(script)
 
     def _own(self) -> None:
         """Take the lock beside the file; it goes with the process, however that ends."""
-        descriptor = os.open(f"{self.path}.owner", os.O_RDWR | os.O_CREAT, 0o600)
+        lock_path = Path(f"{self.path}.owner")
+        make_private_file(lock_path)
+        descriptor = os.open(lock_path, os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -332,3 +293,8 @@ class SqliteDatabase:
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"process {os.getpid()}".encode())
         self._lock_file = descriptor
+
+    def _disown(self) -> None:
+        if self._lock_file is not None:
+            os.close(self._lock_file)
+            self._lock_file = None

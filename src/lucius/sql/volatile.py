@@ -9,7 +9,8 @@ from typing import TypeVar
 import apsw
 
 from lucius.sql.database import DatabaseUnavailable, RunAgain, Script
-from lucius.sql.sqlite import RUNS_MAX, drive, keep_plans, unavailable
+from lucius.sql.sqlite import RUNS_MAX
+from lucius.sql.sqlite_connection import drive, keep_plans, unavailable
 
 T = TypeVar("T")
 
@@ -37,6 +38,9 @@ class VolatileDatabase:
         return self._run(script)
 
     async def read(self, script: Callable[[], Script[T]]) -> T:
+        return self._run(script)
+
+    async def scan(self, script: Callable[[], Script[T]]) -> T:
         return self._run(script)
 
     def _run(self, script: Callable[[], Script[T]]) -> T:

@@ -1,4 +1,4 @@
-"""What LUCIUS says about itself: logs, metrics and traces, all hung on the observer port."""
+"""Logs, metrics and traces, all attached to the observer port."""
 
 from lucius.telemetry.log_observer import LogObserver
 from lucius.telemetry.logs import configure_logs

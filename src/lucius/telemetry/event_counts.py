@@ -1,4 +1,4 @@
-"""What the audit trail of committed turns says, counted: one pass over the events, one look into a table for each."""
+"""Metrics from the audit trail of committed turns: one pass over the events, one table lookup for each."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class EventCounts:
 
 
 def _attempt_of(job: Job, event: Event) -> tuple[Step, Attempt] | None:
-    """The step and attempt that an event is about, if that attempt is still the step's newest."""
+    """The step and attempt of an event, if that attempt is still the step's newest."""
     for step in job.steps:
         if step.spec.step_id == event.step_id:
             attempt = step.attempt

@@ -1,17 +1,19 @@
-"""Gauges of what ledger and bus hold. They are asked right before the metrics are shown, not while turns are taken."""
+"""Gauges of ledger and bus, read right before the metrics are served and not while turns run."""
 
 from __future__ import annotations
 
-from lucius.domain.routing import Mode
+from lucius.domain.routing import LANE_COUNT, Mode, lane_topic
 from lucius.domain.time import Instant
 from lucius.ports.bus import Bus
 from lucius.ports.clock import Clock
-from lucius.ports.ledger import Ledger
+from lucius.ports.ledger import Ledger, OutboxRow
 from lucius.ports.registry import RegistrySnapshot
 from lucius.telemetry.tallies import Tallies
 
 OUTBOX_ROWS_MAX = 5_000
-"""A longer backlog is shown as this many."""
+"""A longer backlog is shown as this number."""
+LANE_TOPICS = frozenset(lane_topic(lane) for lane in range(LANE_COUNT))
+"""All other topics belong to runbooks."""
 TENANTS_MAX = 900
 """Tenants with in-flight gauges: of those that the registry names, the ones with most in flight."""
 
@@ -28,18 +30,27 @@ class Gauges:
         self._lane_age = gauge(
             "lucius_lane_oldest_seconds", "Age of the oldest directive waiting.", ("lane", "service")
         )
+        self._runbook_dead = gauge(
+            "lucius_runbook_dead_messages", "Messages of runbooks that the bus gave up on.", ("topic", "subscription")
+        )
         self._inflight = gauge("lucius_inflight", "Jobs in flight, by scope.", ("scope",))
         self._limit = gauge("lucius_inflight_limit", "How many may be, by scope.", ("scope",))
+        self._skew = gauge("lucius_clock_skew_seconds", "How far this machine's clock is ahead of the database's.")
 
     def clear(self) -> None:
-        """Forget everything, so that nothing stale is shown for something that cannot be asked."""
+        """Clear all gauges, so that no stale value is shown for something that does not answer."""
         for gauge in (self._backlog, self._backlog_age, self._depth, self._lane_age, self._inflight, self._limit):
             gauge.clear()
+        self._runbook_dead.clear()
+
+    def collect_skew(self) -> None:
+        self._skew.set(self._clock.skew_seconds)
 
     async def collect_outbox(self, ledger: Ledger) -> None:
         rows = await ledger.outbox(OUTBOX_ROWS_MAX)
+        made_at = [row.attempt.created_at for row in rows if isinstance(row, OutboxRow)]
         self._backlog.set(len(rows))
-        self._backlog_age.set(self._age(min((row.attempt.created_at for row in rows), default=None)))
+        self._backlog_age.set(self._age(min(made_at, default=None)))
 
     async def collect_lanes(self, bus: Bus) -> None:
         for depth in await bus.depths():
@@ -48,6 +59,8 @@ class Gauges:
             self._depth.set(depth.locked, (*labels, "locked"))
             self._depth.set(depth.dead, (*labels, "dead"))
             self._lane_age.set(self._age(depth.oldest_at), labels)
+            if depth.topic not in LANE_TOPICS:
+                self._runbook_dead.set(depth.dead, labels)
 
     async def collect_inflight(self, ledger: Ledger, snapshot: RegistrySnapshot) -> None:
         counts = await ledger.inflight()

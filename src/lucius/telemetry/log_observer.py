@@ -1,6 +1,7 @@
-"""The observer that logs: final failures, circuit and repairs loudly, retries and timeouts quietly, the rest hardly.
+"""The observer that logs: final failures, circuit and repairs at high levels, retries and timeouts at low ones, little
+else.
 
-It looks at the level first. At INFO a turn in which nothing went wrong costs one look into a table per event.
+It checks the level first. At INFO a turn without failures costs one table lookup per event.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from lucius.domain.job import Job
 from lucius.ports.bus import BusUnavailable
 from lucius.ports.ledger import Change, LedgerUnavailable, Repairs
 from lucius.ports.observer import Observer
+from lucius.sql.database import DatabaseUnavailable
 from lucius.telemetry.logs import job_fields
 
 REPEAT_SECONDS = 10.0
@@ -29,16 +31,18 @@ _LEVEL_OF: dict[str, int] = {
     "STILL_QUEUED": DEBUG,
     "JOB_SUCCEEDED": DEBUG,
     "JOB_FAILED": WARNING,
+    "CLOCK_CORRECTED": WARNING,
 }
-"""Every other event is worth an INFO; a callback only where it was not simply applied."""
+"""All other events are logged at INFO; a callback only if it was not applied."""
 _CALLBACKS = frozenset({"ACK", "HEARTBEAT", "RESULT"})
-_EXPECTED = (LedgerUnavailable, BusUnavailable, InfrastructureError, TimeoutError, OSError)
+_EXPECTED = (LedgerUnavailable, BusUnavailable, DatabaseUnavailable, InfrastructureError, TimeoutError, OSError)
 
 
 class LogObserver(Observer):
     def __init__(self, log: logging.Logger | None = None, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._log = log or logging.getLogger("lucius.jobs")
         self._damper = _Damper(monotonic)
+        self._outage = _Outage(monotonic)
 
     def turn_done(self, inputs: int, seconds: float, changes: Sequence[Change]) -> None:
         log = self._log
@@ -84,6 +88,13 @@ class LogObserver(Observer):
         if count:
             self._log.warning("%d %s with a missing, forged or expired token refused", count, kind)
 
+    def worker_answered(self, outcome: str) -> None:
+        if outcome != "FORGED":
+            return
+        count = self._damper.count("forged worker results")
+        if count:
+            self._log.warning("%d runbook results with a missing or wrong job token refused", count)
+
     def dispatched(self, count: int, lag_seconds: float) -> None:
         if self._log.isEnabledFor(DEBUG):
             self._log.debug("%d directives dispatched, the oldest after %.3f s", count, lag_seconds)
@@ -109,17 +120,35 @@ class LogObserver(Observer):
             return
         count = self._damper.count(f"source {outcome}")
         if count:
-            what = "could not be read" if outcome == "failed" else "has too few members all of a sudden and is held"
+            what = "could not be read" if outcome == "failed" else "suddenly has too few members and is held"
             times = "" if count == 1 else f" ({count} times)"
             self._log.warning("a runbook's data source %s%s: its events say which and why", what, times)
 
     def failed(self, what: str, error: BaseException) -> None:
         kind = type(error).__name__
+        if isinstance(error, _EXPECTED) and self._outage.is_open:
+            self._outage.failures += 1
+            return
         count = self._damper.count(f"{what} {kind}")
         if count:
             times = "" if count == 1 else f" ({count} times)"
             trace = None if isinstance(error, _EXPECTED) else error
             self._log.warning("%s failed%s: %s: %s", what, times, kind, error, exc_info=trace)
+
+    def loop_failed(self, name: str, error: BaseException) -> None:
+        if not isinstance(error, _EXPECTED):
+            self.failed(name, error)
+        elif self._outage.begins(name):
+            self._log.warning(
+                "%s failed: %s: %s; further failures are counted until it recovers", name, type(error).__name__, error
+            )
+
+    def loop_worked(self, name: str) -> None:
+        if self._outage.is_open and self._outage.ends(name):
+            outage = self._outage
+            self._log.warning(
+                "recovered after %.1f s: %d failures of %s", outage.seconds, outage.failures, ", ".join(outage.names)
+            )
 
 
 def _callback_level(event: Event) -> int:
@@ -129,15 +158,50 @@ def _callback_level(event: Event) -> int:
     return DEBUG
 
 
+class _Outage:
+    """From the first failure of a loop until every loop that failed since has worked again."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._began_at = 0.0
+        self._failing: set[str] = set()
+        self.failures = 0
+        self.names: dict[str, None] = {}
+        """The loops that failed, in the order of their first failures."""
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._failing)
+
+    @property
+    def seconds(self) -> float:
+        return self._monotonic() - self._began_at
+
+    def begins(self, name: str) -> bool:
+        """Count a failure; returns whether it is the first."""
+        is_first = not self._failing
+        if is_first:
+            self._began_at, self.failures, self.names = self._monotonic(), 0, {}
+        self._failing.add(name)
+        self.names[name] = None
+        self.failures += 1
+        return is_first
+
+    def ends(self, name: str) -> bool:
+        """Whether no loop fails any more."""
+        self._failing.discard(name)
+        return not self._failing
+
+
 class _Damper:
-    """Lets one of a kind through every few seconds, and then says how many there were."""
+    """Passes one of a kind every few seconds, with the number since the last one."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._seen: dict[str, tuple[float, int]] = {}
 
     def count(self, kind: str) -> int:
-        """How many of this kind to speak of now, this one included; 0 is to keep silent."""
+        """How many of this kind to log now, including this one; 0 to log nothing."""
         now = self._monotonic()
         spoken_at, held_back = self._seen.get(kind, (None, 0))
         if spoken_at is not None and now - spoken_at < REPEAT_SECONDS:

@@ -1,4 +1,4 @@
-"""Logs: one line a record on stderr, as JSON or as text, with the ids of what it is about and without credentials."""
+"""Logs: one line per record on stderr, as JSON or text, with the ids of its subject and without credentials."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from lucius.settings import Settings, SettingsError
 from lucius.telemetry.redaction import Redactor
 
 FIELDS = ("event", "code", "job_id", "step_id", "tenant_id", "attempt_no", "correlation_id", "trace_id")
-"""What a record may carry in `extra`; a line has those that it was given."""
+"""Fields that a record may have in `extra`; a line shows those that are set."""
 TEXT_CHARS_MAX = 16_384
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _TALKATIVE = ("httpx", "httpcore")
-"""These log every address they call, and an address may hold a secret."""
+"""Loggers that log every address they call, which may contain a secret."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 def job_fields(job: Job) -> dict[str, Any]:
-    """What `extra` says about a job."""
+    """The `extra` fields of a job."""
     spec = job.spec
     fields = {"job_id": spec.job_id, "tenant_id": spec.tenant_id, "correlation_id": spec.correlation_id}
     if spec.traceparent is not None:
@@ -35,8 +35,8 @@ def job_fields(job: Job) -> dict[str, Any]:
 
 
 def configure_logs(settings: Settings, secrets: Iterable[str] = ()) -> None:
-    """Send this process's logs to stderr as the settings say. `secrets` never appear in them, whatever logs them.
-    Calling it again replaces what it set up before. Raises `SettingsError`."""
+    """Send this process's logs to stderr as configured. `secrets` are removed from every line. Calling it again
+    replaces the earlier setup. Raises `SettingsError`."""
     level = settings.log_level.upper()
     if level not in LEVELS:
         raise SettingsError(f"LUCIUS_LOG_LEVEL={settings.log_level!r}: there are {', '.join(LEVELS)}")
@@ -57,10 +57,10 @@ def configure_logs(settings: Settings, secrets: Iterable[str] = ()) -> None:
 
 
 class LogHandler(logging.StreamHandler[Any]):
-    """The one handler that `configure_logs` sets up."""
+    """The handler that `configure_logs` installs."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Logging never stops the work: a line that cannot be written is lost, and nothing of it is printed."""
+        """Logging never stops the work: a line that cannot be written is lost, without a message."""
 
 
 class _Formatter(logging.Formatter):
@@ -69,7 +69,7 @@ class _Formatter(logging.Formatter):
         self._redactor = redactor
 
     def _clean(self, text: str) -> str:
-        # Cut twice: a credential that the first cut halves lies beyond the second.
+        # Cut twice: a credential that the first cut splits is beyond the second cut.
         return self._redactor.redact(text[: 2 * TEXT_CHARS_MAX])[:TEXT_CHARS_MAX]
 
     def _message(self, record: logging.LogRecord) -> str:
@@ -102,7 +102,7 @@ class JsonFormatter(_Formatter):
         try:
             return _encode(line).decode()
         except (UnicodeEncodeError, UnicodeDecodeError):
-            # A lone surrogate in somebody's text must not cost the line.
+            # A lone surrogate must not make the whole line fail.
             clean = {
                 name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
                 for name, value in line.items()
@@ -113,12 +113,12 @@ class JsonFormatter(_Formatter):
 class TextFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {name}={value}" for name, value in self._fields(record).items())
-        message = self._message(record).replace("\n", "\\n").replace("\r", "\\r")
-        line = f"{iso(int(record.created * 1000))} {record.levelname:<7} {record.name}: {message}{_one_line(fields)}"
-        error = self._error(record)
-        return line if error is None else f"{line}\n{error}"
+        line = f"{iso(int(record.created * 1000))} {record.levelname:<7} {record.name}: {self._message(record)}{fields}"
+        error = self._error(record) or ""
+        return "\n    ".join(escaped(part) for part in (line, *error.split("\n")) if part)
 
 
-def _one_line(text: str) -> str:
-    """Nobody forges a line of the log by putting a line break into an id."""
-    return text.replace("\n", "\\n").replace("\r", "\\r")
+def escaped(text: str) -> str:
+    """One line without control characters, including those of writing direction, so that an id can neither forge a log
+    line nor control the reader's terminal."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)

@@ -1,7 +1,7 @@
-"""Metrics: what is counted while turns are taken, and what is asked of ledger and bus right before it is shown.
+"""Metrics: counters updated while turns run, and gauges read from ledger and bus right before they are served.
 
-`docs/reference/metrics.md` describes every one of them, and a test holds it to that. None is labelled by tenant, except
-the in-flight gauges of tenants that the registry names: their number is bounded.
+`docs/reference/metrics.md` describes every metric, and a test checks that. None has a tenant label except the in-flight
+gauges of tenants in the registry, whose number is bounded.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCol
 from lucius.domain.errors import STATUS_OF
 from lucius.ports.bus import Bus
 from lucius.ports.clock import Clock
+from lucius.ports.database import Database
 from lucius.ports.ledger import Change, Ledger, Repairs
 from lucius.ports.observer import Observer
 from lucius.ports.registry import RegistrySnapshot
-from lucius.sql.database import Database
 from lucius.telemetry.event_counts import EventCounts
 from lucius.telemetry.gauges import Gauges
 from lucius.telemetry.runbook_counts import RunbookCounts
@@ -27,7 +27,7 @@ from lucius.telemetry.tallies import Tallies
 METRICS_CONTENT_TYPE = CONTENT_TYPE_LATEST
 COLLECT_SECONDS_MAX = 5.0
 COLLECT_INTERVAL_SECONDS = 1.0
-"""Anybody may ask for the metrics, so the ledger is asked at most this often however often they are."""
+"""The ledger is read at most this often, however often the metrics are requested."""
 
 _TURN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -45,19 +45,29 @@ class MetricsObserver(Observer):
         self._batches = histogram("lucius_dispatch_batch_size", "Directives in one publish.", _SIZES)
         self._callbacks = counter("lucius_callbacks", "Callbacks, by kind and answer.", ("kind", "outcome"))
         self._sweeps = counter(
-            "lucius_sweeper_actions", "What the sweeper did, by kind.", ("kind",), [("deadline",), ("undispatched",)]
+            "lucius_sweeper_actions",
+            "What the sweeper did, by kind.",
+            ("kind",),
+            [("deadline",), ("undispatched",), ("lost_message",)],
         )
         self._repairs = counter(
-            "lucius_repairs", "Drift mended, by kind.", ("kind",), [("slots",), ("wake_ups",), ("outbox",)]
+            "lucius_repairs", "Drift repaired, by kind.", ("kind",), [("slots",), ("wake_ups",), ("outbox",)]
         )
         self._webhooks = counter(
             "lucius_webhooks", "Webhook calls, by outcome.", ("outcome",), [("delivered",), ("failed",), ("given_up",)]
         )
         self._turn_inputs = histogram("lucius_turn_inputs", "Inputs in one turn.", _SIZES)
         self._turn_seconds = histogram("lucius_turn_seconds", "How long a turn took.", _TURN_SECONDS)
-        self._failures = counter("lucius_failures", "What went wrong with nobody waiting for it.", ("what",))
-        self._circuit = tallies.gauge("lucius_circuit_open", "1 while the bus is out of reach.")
+        self._failures = counter("lucius_failures", "Failures that no caller waits for.", ("what",))
+        self._circuit = tallies.gauge("lucius_circuit_open", "1 while the bus is unreachable.")
         self._circuit.set(0)
+        self._waits = tallies.gauge("lucius_waits_held", "Calls that are held open, by kind.", ("kind",))
+        self._waits_refused = counter(
+            "lucius_waits_refused", "Calls not held open because too many were.", ("kind", "scope"),
+            [("wait", "principal"), ("wait", "all"), ("stream", "principal"), ("stream", "all")],
+        )  # fmt: skip
+        for kind in ("wait", "stream"):
+            self._waits.set(0, (kind,))
         self._runbooks = RunbookCounts(tallies, clock)
         self._collecting = asyncio.Lock()
         self._collected_at = float("-inf")
@@ -105,27 +115,36 @@ class MetricsObserver(Observer):
     def source_read(self, outcome: str, seconds: float) -> None:
         self._runbooks.source_read(outcome, seconds)
 
+    def waits_held(self, kind: str, count: int) -> None:
+        self._waits.set(count, (kind,))
+
+    def wait_refused(self, kind: str, scope: str) -> None:
+        self._waits_refused.add(1, (kind, scope))
+
     def failed(self, what: str, error: BaseException) -> None:
-        # The first word is the kind; what follows may be an id, and ids are no labels.
+        # The first word is the kind; the rest may be an id, which must not be a label.
         self._failures.add(1, (what.partition(" ")[0].rstrip(",:") or "unknown",))
 
     async def collect(
-        self, ledger: Ledger, bus: Bus, snapshot: RegistrySnapshot, runbooks: Database | None = None
+        self, ledger: Ledger, bus: Bus, snapshot: RegistrySnapshot | None, runbooks: Database | None = None
     ) -> None:
-        """Bring the gauges up to date. What cannot be had in time is left out of the next `render`, and counted.
+        """Update the gauges. What does not answer in time is left out of the next `render`, and counted.
 
-        `runbooks` is the database that holds their tables; without one their gauges are left out.
+        `runbooks` is the database with their tables. Without it, or without a snapshot of the registry, the
+        gauges that need it are left out.
         """
         async with self._collecting:
             if time.monotonic() - self._collected_at < COLLECT_INTERVAL_SECONDS:
                 return
             self._gauges.clear()
             self._runbooks.clear()
+            self._gauges.collect_skew()
             parts = [
                 self._try("outbox", self._gauges.collect_outbox(ledger)),
                 self._try("lanes", self._gauges.collect_lanes(bus)),
-                self._try("inflight", self._gauges.collect_inflight(ledger, snapshot)),
             ]
+            if snapshot is not None:
+                parts.append(self._try("inflight", self._gauges.collect_inflight(ledger, snapshot)))
             if runbooks is not None:
                 parts.append(self._try("runbooks", self._runbooks.collect(runbooks)))
             await asyncio.gather(*parts)
@@ -138,5 +157,5 @@ class MetricsObserver(Observer):
             self.failed(f"metrics:{part}", error)
 
     def render(self) -> bytes:
-        """Everything in Prometheus' text format, of the type `METRICS_CONTENT_TYPE`."""
+        """All metrics in Prometheus text format, with the content type `METRICS_CONTENT_TYPE`."""
         return generate_latest(self.registry)

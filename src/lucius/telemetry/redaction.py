@@ -1,4 +1,4 @@
-"""Redaction: credentials are taken out of every line before it is written, whoever put them there."""
+"""Redaction: removes credentials from every line before it is written."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Iterable
 
 REDACTED = "[redacted]"
 SECRET_CHARS_MIN = 8
-"""Shorter values are no secrets worth the name, and taking them out would garble the log."""
+"""Shorter values are not treated as secrets; removing them would garble the log."""
 
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     # Callback tokens: v1.<key id>.<expiry>.<signature>.
     (re.compile(r"\bv1\.[^\s.\"']{1,128}\.[0-9]{1,20}\.[A-Za-z0-9_-]+"), f"v1.{REDACTED}"),
+    # Tokens of runbook jobs: j1.<key id>.<signature>.
+    (re.compile(r"\bj1\.[^\s.\"']{1,128}\.[A-Za-z0-9_-]{16,}"), f"j1.{REDACTED}"),
     # The value of an Authorization header, as text, as JSON, as a mapping or as pairs of bytes.
     (
         re.compile(
@@ -23,13 +25,13 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b(bearer)\s+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE), rf"\g<1> {REDACTED}"),
     (re.compile(r"\beyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"), REDACTED),
     (re.compile(r"\bwhsec_[A-Za-z0-9+/=_-]+"), f"whsec_{REDACTED}"),
-    # The name and password in an address, such as a database's.
+    # The user name and password in an address, such as that of a database.
     (re.compile(r"://[^\s/@:?#]{0,256}:[^\s/@]{1,256}@"), f"://{REDACTED}@"),
 )
 
 
 class Redactor:
-    """Takes out what looks like a credential, and the secrets it is told, whatever they look like."""
+    """Removes whatever looks like a credential, and the given secrets."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = sorted({secret for secret in secrets if len(secret) >= SECRET_CHARS_MIN}, key=len, reverse=True)

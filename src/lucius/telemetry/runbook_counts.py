@@ -1,18 +1,15 @@
-"""Metrics of runbooks: what orchestrator and scheduler tell, and what their tables hold when the metrics are shown."""
+"""Metrics of runbooks: counters from orchestrator and scheduler, and gauges read from the tables."""
 
 from __future__ import annotations
 
 from lucius.ports.clock import Clock
-from lucius.sql.database import Database, Fetch, Script
+from lucius.ports.database import Database
+from lucius.sql.runbook_counts import read_counts
 from lucius.telemetry.tallies import Tallies
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _STATUSES = ("dispatched", "succeeded", "failed", "poll_timeout", "rolled_back", "cancelled")
-_OUTCOMES = ("APPLIED", "DUPLICATE", "STALE", "UNKNOWN")
-
-OPEN_BATCHES = "SELECT COUNT(*) FROM batches WHERE completed_at IS NULL"
-IN_FLIGHT = "SELECT COUNT(*) FROM step_executions WHERE in_flight = TRUE"
-OUTBOX = "SELECT COUNT(*), MIN(created_at) FROM runbook_outbox"
+_OUTCOMES = ("APPLIED", "DUPLICATE", "STALE", "UNKNOWN", "FORGED")
 
 
 class RunbookCounts:
@@ -50,7 +47,7 @@ class RunbookCounts:
 
     def ticked(self, outcome: str, seconds: float) -> None:
         self._ticks.add(1, (outcome,))
-        if outcome != "not_leader":  # Who does not lead only looks at the lease.
+        if outcome != "not_leader":  # A scheduler that is not the leader only looks at the lease.
             self._tick_seconds.observe(seconds)
 
     def source_read(self, outcome: str, seconds: float) -> None:
@@ -62,16 +59,8 @@ class RunbookCounts:
             gauge.clear()
 
     async def collect(self, database: Database) -> None:
-        batches, in_flight, backlog, oldest = await database.read(_held)
+        batches, in_flight, backlog, oldest = await database.read(read_counts)
         self._batches.set(batches)
         self._in_flight.set(in_flight)
         self._backlog.set(backlog)
         self._backlog_age.set(0.0 if oldest is None else max(0, self._clock.now() - oldest) / 1000)
-
-
-def _held() -> Script[tuple[int, int, int, int | None]]:
-    """Each is counted along an index of nothing else, or in a table that is empty but for moments."""
-    batches = (yield Fetch(OPEN_BATCHES))[0][0]
-    in_flight = (yield Fetch(IN_FLIGHT))[0][0]
-    backlog, oldest = (yield Fetch(OUTBOX))[0]
-    return batches, in_flight, backlog, oldest

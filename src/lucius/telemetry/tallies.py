@@ -1,6 +1,6 @@
-"""Tallies: counters, gauges and histograms as plain dictionaries, read by Prometheus' own library when it renders.
+"""Tallies: counters, gauges and histograms as plain dictionaries, which the Prometheus library reads when it renders.
 
-The library's metrics take a lock for every observation; all of ours are made by one thread, and a job makes many.
+The library's own metrics take a lock for every observation; LUCIUS observes from one thread, many times per job.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 SERIES_MAX = 2_000
-"""Series of one metric; further label values are counted under `other`."""
+"""Maximum series of one metric; further label values are counted under `other`."""
 
 Labels = tuple[str, ...]
 
@@ -55,7 +55,7 @@ class Gauge:
             self._values[labels] = value
 
     def clear(self) -> None:
-        """Nothing is known, and nothing is shown."""
+        """Clear the values, so that nothing is shown."""
         self._values.clear()
 
     def metric(self) -> Metric:
@@ -66,7 +66,7 @@ class Gauge:
 
 
 class Histogram:
-    """By at most one label."""
+    """With at most one label."""
 
     def __init__(self, name: str, text: str, bounds: Sequence[float], label: str | None = None) -> None:
         self.name = name
@@ -107,7 +107,7 @@ T = TypeVar("T", Counter, Gauge, Histogram)
 
 
 class Tallies(Collector):
-    """All of them, for a registry of Prometheus' library."""
+    """All tallies, for a registry of the Prometheus library."""
 
     def __init__(self) -> None:
         self._tallies: list[Counter | Gauge | Histogram] = []

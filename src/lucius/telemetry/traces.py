@@ -1,7 +1,7 @@
-"""Traces: spans by hand, and only where an exporter is set; else nothing is made and the caller's context is passed on.
+"""Traces: spans are created explicitly, and only if an exporter is set; otherwise the caller's context is passed on.
 
-A job keeps the `traceparent` it was accepted with. Every directive is a span below it, and carries that span's own
-context on to the service, whose callbacks come back with it.
+A job keeps the `traceparent` it was accepted with. Every directive is a child span, whose context goes to the service
+and comes back with its callbacks.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Attribute = str | int | float | bool
 
 class Span(AbstractContextManager["Span"], Protocol):
     traceparent: str | None
-    """What to hand on so that others join below this span; None where nothing is traced: hand on the caller's."""
+    """The context to pass on for child spans; None if nothing is traced: then pass on the caller's."""
 
     def set(self, name: str, value: Attribute) -> None: ...
 
 
 class _NoSpan:
-    """One for all, so that a span that nobody exports costs nothing."""
+    """Shared, so that a span that is not exported costs nothing."""
 
     traceparent: str | None = None
 
@@ -65,20 +65,21 @@ class Traces:
         return None
 
     def span(self, name: str, traceparent: str | None = None, **attributes: Attribute) -> Span:
-        """A span around `with`, below the caller's context if there is one. What is raised inside marks it failed."""
+        """A context manager for a span, a child of the caller's if there is one. An exception inside marks it as
+        failed."""
         return _NO_SPAN
 
     def trace(self, job: Job, step_index: int) -> str | None:
-        """The `traceparent` of a directive; None leaves it at the job's own."""
+        """The `traceparent` of a directive; None means the job's own."""
         return None
 
     def temporal_interceptors(self) -> list[Any]:
-        """What joins Temporal's spans to these."""
+        """The interceptor that joins Temporal's spans to these."""
         return []
 
 
 def open_traces(settings: Settings) -> Traces:
-    """Traces as the settings say. Raises `SettingsError` if an exporter is set and its library is not there."""
+    """Traces as configured. Raises `SettingsError` if an exporter is set and its library is not installed."""
     if not settings.otlp_endpoint:
         return Traces()
     try:
@@ -96,7 +97,7 @@ def open_traces(settings: Settings) -> Traces:
 
 
 class ExportedTraces(Traces):
-    """Spans, handed to a span processor of OpenTelemetry's SDK."""
+    """Spans, passed to a span processor of the OpenTelemetry SDK."""
 
     enabled = True
 
@@ -112,7 +113,7 @@ class ExportedTraces(Traces):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Export what is left, for as long as that may take."""
+        """Export the remaining spans, within a time limit."""
         try:
             await asyncio.wait_for(asyncio.to_thread(self._provider.shutdown), CLOSE_SECONDS_MAX)
         except TimeoutError:
@@ -148,7 +149,7 @@ class _ExportedSpan:
         self._attached: Any = None
 
     def __enter__(self) -> _ExportedSpan:
-        """What is called inside and traces for itself, Temporal's client among it, finds its parent here."""
+        """Code that is called inside and traces itself, such as Temporal's client, finds its parent here."""
         from opentelemetry import context, trace
 
         self._attached = context.attach(trace.set_span_in_context(self._span))
@@ -158,7 +159,7 @@ class _ExportedSpan:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            # The kind of error is told, its text is not: it may speak of a tenant's data.
+            # Only the type of the error: its text may contain data of a tenant.
             from opentelemetry.trace import Status, StatusCode
 
             self._span.set_status(Status(StatusCode.ERROR, getattr(error, "code", None) or type(error).__name__))
@@ -192,7 +193,7 @@ def _named(attributes: dict[str, Attribute]) -> dict[str, Attribute]:
 
 
 def _root_of(job_id: str) -> str | None:
-    """A job without a context of its own still has one trace: its id is as long as a trace's."""
+    """A job without a context of its own uses its id as the trace id, which has the same length."""
     try:
         text = UUID(job_id).hex
     except ValueError:

@@ -1,6 +1,5 @@
-"""Behaviour suites for ledgers, buses and engines, and what they are made of.
+"""Conformance suites for ledgers, buses and engines, and their parts.
 
-A suite is a class of async tests written against a port alone. An adapter proves itself by subclassing it in a test
-module and supplying the fixtures that the suite names; what an adapter cannot do is said by a flag on the subclass, so
-nothing is passed over in silence.
+A suite is a class of async tests written against a port. To test an adapter, subclass the suite in a test module and
+provide its fixtures; flags on the subclass state what the adapter cannot do, so that nothing is skipped silently.
 """

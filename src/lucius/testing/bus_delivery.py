@@ -1,4 +1,4 @@
-"""Bus suite, part two: order, locks, counts, dead letters."""
+"""Bus suite, part two: order, locks, counts."""
 
 from __future__ import annotations
 
@@ -110,20 +110,6 @@ class BusDelivery(BusParts):
             assert (delivery.ref, delivery.delivery_count) == (ref("m1"), expected)
             await self.pass_time(self.lock_seconds)
 
-    async def test_a_message_delivered_too_often_is_a_dead_letter(self, bus: Bus, clock: Clock) -> None:
-        await bus.declare([Subscription(topic="lane", name="ocr", delivery_max=2)])
-        await self.publish(bus, "m1", "m2")
-        assert ids(await self.take(bus, wait=1.0)) == ["m1", "m2"]
-        await bus.settle([ref("m2")])
-        await self.pass_time(self.lock_seconds)
-        assert ids(await self.take(bus, wait=1.0)) == ["m1"]
-        await bus.abandon([ref("m1")])
-        assert await self.take(bus) == []
-        [letter] = await bus.dead_letters(10)
-        assert (letter.ref, letter.delivery_count) == (ref("m1"), 2)
-        assert letter.reason
-        assert letter.dead_at <= clock.now()
-
     async def test_settled_messages_are_never_delivered_again(self, bus: Bus) -> None:
         await bus.declare([Subscription(topic="lane", name="ocr")])
         await self.publish(bus, "m1", "m2")
@@ -145,6 +131,15 @@ class BusDelivery(BusParts):
         await bus.dead_letter(unknown, "nothing there")
         assert await bus.renew(unknown, self.lock_seconds) == [False] * 3
         assert ids(await self.take(bus, wait=1.0)) == ["m1"]
+
+    async def test_settle_reaches_a_subscription_that_another_process_declared(self, bus: Bus) -> None:
+        async with self.client_beside(bus) as beside:
+            await beside.declare([Subscription(topic="lane", name="ocr")])
+            await self.publish(beside, "taken", "waiting")
+            await self.take(beside, 1, wait=1.0)
+            await bus.settle([ref("taken"), ref("waiting")])
+            await self.pass_time(self.lock_seconds)
+            assert await self.take(beside) == []
 
     async def test_abandoned_message_is_deliverable_at_once(self, bus: Bus) -> None:
         await bus.declare([Subscription(topic="lane", name="ocr")])
@@ -187,37 +182,7 @@ class BusDelivery(BusParts):
         assert await bus.renew(refs, self.lock_seconds) == [False, True, False, False]
         assert ids(await self.take(bus, wait=1.0)) == ["lost"]
 
-    # --- Dead letters and looking ------------------------------------------------------------------------------------
-
-    async def test_dead_letter_sets_a_message_aside_with_its_reason(self, bus: Bus) -> None:
-        await bus.declare([Subscription(topic="lane", name="ocr")])
-        sent = message("m1", properties={"service": "ocr", "jobId": "j1"})
-        assert await bus.publish([sent, message("m2")]) == [None, None]
-        await self.take(bus, wait=1.0)
-        await bus.dead_letter([ref("m1")], "malformed: no jobId")
-        await self.pass_time(self.lock_seconds)
-        assert ids(await self.take(bus, wait=1.0)) == ["m2"]
-        [letter] = await bus.dead_letters(10)
-        assert (letter.ref, letter.reason, letter.delivery_count) == (ref("m1"), "malformed: no jobId", 1)
-        assert dict(letter.properties) == {"service": "ocr", "jobId": "j1"}
-
-    async def test_dead_letters_lists_the_newest(self, bus: Bus) -> None:
-        await bus.declare([Subscription(topic="lane", name="ocr")])
-        names = ["m1", "m2", "m3"]
-        await self.publish(bus, *names)
-        await self.take(bus, wait=1.0)
-        for name in names:
-            await bus.dead_letter([ref(name)], "broken")
-            await self.pass_time(self.short_seconds)
-        assert [letter.ref.message_id for letter in await bus.dead_letters(2)] == ["m3", "m2"]
-
-    async def test_expired_messages_are_set_aside(self, bus: Bus) -> None:
-        await bus.declare([Subscription(topic="lane", name="ocr", ttl_seconds=self.short_seconds)])
-        await self.publish(bus, "m1")
-        await self.pass_time(self.short_seconds)
-        await bus.upkeep()
-        assert await self.take(bus) == []
-        assert [letter.ref for letter in await bus.dead_letters(10)] == [ref("m1")]
+    # --- Inspecting --------------------------------------------------------------------------------------------------
 
     async def test_still_queued_names_messages_that_wait_unlocked(self, bus: Bus) -> None:
         await bus.declare([Subscription(topic="lane", name="ocr")])
@@ -233,6 +198,60 @@ class BusDelivery(BusParts):
         await self.pass_time(self.lock_seconds)
         expected = {ref("waiting"), ref("locked")} if self.knows_what_is_queued else set()
         assert await bus.still_queued(asked) == expected
+
+    async def test_withdraw_takes_back_what_nobody_holds(self, bus: Bus) -> None:
+        await bus.declare([Subscription(topic="lane", name="ocr")])
+        await self.publish(bus, "locked", "settled", "dead", "waiting")
+        await self.take(bus, 3, wait=1.0)
+        await bus.settle([ref("settled")])
+        await bus.dead_letter([ref("dead")], "broken")
+        asked = [ref(name) for name in ("locked", "settled", "dead", "waiting", "nothing")]
+        asked += [ref("waiting", "other"), ref("waiting", "lane", "nobody")]
+        assert await bus.withdraw(asked) == ({ref("waiting")} if self.can_withdraw else set())
+        assert await bus.withdraw([]) == set()
+        if self.can_withdraw:
+            assert await self.take(bus) == []
+            assert await bus.withdraw(asked) == set()
+
+    async def test_withdraw_takes_back_a_message_whose_lock_ran_out(self, bus: Bus) -> None:
+        await bus.declare([Subscription(topic="lane", name="ocr")])
+        await self.publish(bus, "m1")
+        await self.take(bus, wait=1.0)
+        await self.pass_time(self.lock_seconds)
+        assert await bus.withdraw([ref("m1")]) == ({ref("m1")} if self.can_withdraw else set())
+        if self.can_withdraw:
+            assert await self.take(bus) == []
+
+    async def test_withdraw_takes_back_a_message_that_is_not_due_yet(self, bus: Bus, clock: Clock) -> None:
+        await bus.declare([Subscription(topic="lane", name="ocr")])
+        await bus.publish([message("m1", deliver_at=after(clock.now(), self.short_seconds))])
+        assert await bus.withdraw([ref("m1")]) == ({ref("m1")} if self.can_withdraw else set())
+        await self.pass_time(self.short_seconds)
+        if self.can_withdraw:
+            assert await self.take(bus) == []
+
+    async def test_message_is_either_received_or_withdrawn(self, bus: Bus) -> None:
+        """By two processes at the same time, if there may be two."""
+        await bus.declare([Subscription(topic="lane", name="ocr")])
+        names = [f"m{place}" for place in range(40)]
+        await self.publish(bus, *names)
+        received: list[str] = []
+        withdrawn: list[str] = []
+
+        async def receive(client: Bus) -> None:
+            while batch := ids(await self.take(client, 1)):
+                received.extend(batch)
+                await asyncio.sleep(0)
+
+        async def withdraw() -> None:
+            for name in reversed(names):
+                await asyncio.sleep(0)
+                withdrawn.extend(one.message_id for one in await bus.withdraw([ref(name)]))
+
+        async with self.client_beside(bus) as beside:
+            await asyncio.gather(receive(beside), receive(beside), withdraw())
+        assert sorted(received + withdrawn) == sorted(names)
+        assert bool(withdrawn) is self.can_withdraw
 
     async def test_depths_count_what_waits_in_every_subscription(self, bus: Bus, clock: Clock) -> None:
         await bus.declare([Subscription(topic=topic, name="ocr") for topic in ("lane", "other")])

@@ -1,7 +1,7 @@
-"""Bus suite, part three: what outlives the process that published it.
+"""Bus suite, part three: what survives the process that published it.
 
-The next process is a new client, opened once the one before it is forgotten, as after a crash. A bus that says it is
-not durable has nothing to show here.
+The next process is a new client, opened after the previous one is abandoned, as after a crash. For a bus that is not
+durable these tests do nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lucius.testing.bus_publishing import BusParts, ids, message, ref
 
 class BusDurability(BusParts):
     async def _published(self, bus: Bus, *names: str) -> bool:
-        """Publish, and say whether there is anything to come back to."""
+        """Publish; returns whether the bus is durable."""
         await bus.declare([Subscription(topic="lane", name="ocr", delivery_max=3)])
         await self.publish(bus, *names)
         return self.is_durable
@@ -28,6 +28,13 @@ class BusDurability(BusParts):
             assert ids(taken) == names
             assert [each.body for each in taken] == [f"body of {name}".encode() for name in names]
             assert dict(taken[0].properties) == {"service": "ocr"}
+
+    async def test_withdrawn_messages_do_not_come_back(self, bus: Bus) -> None:
+        if not await self._published(bus, "withdrawn", "waiting") or not self.can_withdraw:
+            return
+        await bus.withdraw([ref("withdrawn")])
+        async with self.other_client(bus) as again:
+            assert ids(await self.take(again, wait=1.0)) == ["waiting"]
 
     async def test_settled_messages_do_not_come_back(self, bus: Bus) -> None:
         if not await self._published(bus, "settled", "dead", "waiting"):
@@ -50,7 +57,7 @@ class BusDurability(BusParts):
             assert ids(await self.take(again, wait=1.0)) == ["m1"]
 
     async def test_messages_that_kill_their_process_become_dead_letters(self, bus: Bus) -> None:
-        """However often everything is started again: what was delivered too often is set aside in the end."""
+        """However often everything restarts: a message delivered too often becomes a dead letter."""
         if not await self._published(bus, "poison") or not self.delivery_counts_survive:
             return
         deliveries = 0

@@ -1,4 +1,4 @@
-"""Bus suite, part one: who gets a copy of what."""
+"""Bus suite, part one: which subscriptions get a copy of a message."""
 
 from __future__ import annotations
 
@@ -26,34 +26,42 @@ def ref(name: str, topic: str = "lane", subscription: str = "ocr") -> DeliveryRe
 
 
 class BusParts:
-    """What an adapter's tests may set, and the moves that every test of the suite is made of."""
+    """Settings for an adapter's tests, and helpers that all tests of the suite use."""
 
     lock_seconds = 5.0
-    """A lock that this bus can hold."""
+    """A lock duration that this bus supports."""
     short_seconds = 1.0
-    """The shortest lock, delay or time to live that this bus can keep."""
+    """The shortest lock, delay or time to live that this bus supports."""
     knows_what_is_queued = True
-    """Whether `still_queued` can answer; a bus that cannot say answers with none."""
+    """Whether `still_queued` is supported; otherwise it returns none."""
+    can_withdraw = True
+    """Whether `withdraw` is supported; otherwise it returns none."""
+    dead_letter_seconds: float | None = None
+    """How long a dead letter is kept, if a test can wait so long."""
     duplicate_window_seconds: float | None = None
     """How long duplicates are dropped, if a test can wait so long."""
 
     async def pass_time(self, seconds: float) -> None:
-        """Let that much time pass for the bus: by waiting, or by moving the clock it goes by."""
+        """Let this much time pass for the bus: by waiting, or by moving its clock."""
+        raise NotImplementedError
+
+    async def bodies_left(self, bus: Bus) -> list[bytes]:
+        """The bodies of all messages that the bus still has, in memory or in its store."""
         raise NotImplementedError
 
     is_durable = True
-    """Whether what was published outlives the process."""
+    """Whether published messages survive the process."""
     delivery_counts_survive = True
-    """Whether the count of deliveries outlives the process from the first one on."""
+    """Whether the delivery count survives the process from the first delivery on."""
     is_shared = False
     """Whether several processes may use this bus at the same time."""
 
     def other_client(self, bus: Bus) -> Bus:
-        """Another client of the same bus, not opened yet, as another or the next process would have."""
+        """Another client of the same bus, not opened yet, as another process would have."""
         raise NotImplementedError
 
     def client_beside(self, bus: Bus) -> AbstractAsyncContextManager[Bus]:
-        """A client of another process where there may be one, else the same."""
+        """A client of another process if there may be one, else the same client."""
         return self.other_client(bus) if self.is_shared else nullcontext(bus)
 
     async def take(
@@ -67,6 +75,9 @@ class BusParts:
 
 
 class BusPublishing(BusParts):
+    async def test_health_answers(self, bus: Bus) -> None:
+        assert await bus.health()
+
     async def test_subscription_gets_a_copy_of_every_message(self, bus: Bus) -> None:
         await bus.declare([Subscription(topic="lane", name="ocr")])
         body = bytes(range(256))
@@ -245,7 +256,7 @@ class BusPublishing(BusParts):
         await self.publish(bus, "m1")
         await bus.settle([ref("m1")])
         assert self.duplicate_window_seconds, (
-            "say how long it is, or override this test and say why it can't be waited for"
+            "set how long it is, or override this test and explain why it cannot wait that long"
         )
         await self.pass_time(self.duplicate_window_seconds + 1)
         await bus.upkeep()

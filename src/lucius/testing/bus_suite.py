@@ -1,11 +1,12 @@
-"""What every bus must do.
+"""Conformance suite for buses.
 
-Subclass `BusSuite` in a test module and supply two fixtures: `bus`, an open one without subscriptions, and `clock`, the
-clock it goes by. Override `pass_time`, the times and the flags of `BusParts` where this bus needs others.
+Subclass `BusSuite` in a test module and provide two fixtures: `bus`, an open bus without subscriptions, and `clock`,
+its clock. Override `pass_time`, the times and the flags of `BusParts` as this bus needs.
 """
 
 from __future__ import annotations
 
+from lucius.testing.bus_dead_letters import BusDeadLetters
 from lucius.testing.bus_delivery import BusDelivery
 from lucius.testing.bus_durability import BusDurability
 from lucius.testing.bus_publishing import BusPublishing
@@ -13,5 +14,5 @@ from lucius.testing.bus_publishing import BusPublishing
 __all__ = ["BusSuite"]
 
 
-class BusSuite(BusPublishing, BusDelivery, BusDurability):
-    """Everything the bus port promises."""
+class BusSuite(BusPublishing, BusDelivery, BusDurability, BusDeadLetters):
+    """Everything that the bus port guarantees."""

@@ -1,11 +1,10 @@
-"""Ledgers and buses that fail when a test says so, around any real one."""
+"""Wrappers around real ledgers and buses that fail on demand."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
 
 from lucius.domain.attempt import Attempt
 from lucius.domain.effects import Event
@@ -32,12 +31,13 @@ from lucius.ports.ledger import (
     LedgerUnavailable,
     OutboxRow,
     Repairs,
+    UnreadableJob,
     Webhook,
 )
 
 
 class FaultyBus:
-    """Owns nothing: whoever opened the bus inside closes it. Never enlisted, so all is published from outside."""
+    """Does not open or close the bus inside. Never enlisted, so everything is published after the commit."""
 
     def __init__(self, inside: Bus) -> None:
         self.inside = inside
@@ -48,13 +48,19 @@ class FaultyBus:
         self.refusal_reason: str | None = None
         """Every message is refused for this reason."""
         self.lost_messages = 0
-        """So many messages to come are taken and lost."""
+        """This many of the next messages are taken and lost."""
         self.lost_answers = 0
-        """So many publishes to come are carried out and answered with `BusUnavailable`."""
+        """This many of the next publishes are carried out and answered with `BusUnavailable`."""
         self.doubles_deliveries = False
-        """Every delivery is handed over twice."""
+        """Every delivery is made twice."""
+        self.withdraws_nothing = False
+        """Behaves like a bus that cannot withdraw messages."""
+        self.loses_settling = False
+        """Settling is answered and not carried out."""
+        self.settled_in_vain = 0
+        """Number of messages concerned."""
         self.published = 0
-        """How many messages were handed to the bus inside."""
+        """Number of messages published to the bus inside."""
 
     async def __aenter__(self) -> FaultyBus:
         return self
@@ -76,7 +82,7 @@ class FaultyBus:
         if self.delay_seconds:
             await asyncio.sleep(self.delay_seconds)
         if self.is_down:
-            raise BusUnavailable("a test has taken the bus away")
+            raise BusUnavailable("a test has made the bus unavailable")
 
     async def declare(self, subscriptions: Sequence[Subscription]) -> None:
         await self._meet()
@@ -95,7 +101,7 @@ class FaultyBus:
         answers = [None] * lost + await self.inside.publish(messages[lost:])
         if self.lost_answers:
             self.lost_answers -= 1
-            raise BusUnavailable("a test has taken the answer away")
+            raise BusUnavailable("a test has dropped the answer")
         return answers
 
     async def receive(
@@ -107,7 +113,14 @@ class FaultyBus:
 
     async def settle(self, refs: Sequence[DeliveryRef]) -> None:
         await self._meet()
-        await self.inside.settle(refs)
+        if self.loses_settling:
+            self.settled_in_vain += len(refs)
+        else:
+            await self.inside.settle(refs)
+
+    async def withdraw(self, refs: Sequence[DeliveryRef]) -> set[DeliveryRef]:
+        await self._meet()
+        return set() if self.withdraws_nothing else await self.inside.withdraw(refs)
 
     async def abandon(self, refs: Sequence[DeliveryRef], delay_seconds: float = 0.0) -> None:
         await self._meet()
@@ -129,9 +142,17 @@ class FaultyBus:
         await self._meet()
         return await self.inside.depths()
 
-    async def dead_letters(self, limit: int) -> list[DeadLetter]:
+    async def dead_letters(self, limit: int, topics: Sequence[str] = ()) -> list[DeadLetter]:
         await self._meet()
-        return await self.inside.dead_letters(limit)
+        return await self.inside.dead_letters(limit, topics)
+
+    async def send_again(self, letters: Mapping[DeliveryRef, bytes | None]) -> set[DeliveryRef]:
+        await self._meet()
+        return await self.inside.send_again(letters)
+
+    async def health(self) -> str:
+        await self._meet()
+        return await self.inside.health()
 
     async def upkeep(self) -> None:
         await self._meet()
@@ -139,7 +160,7 @@ class FaultyBus:
 
 
 class FaultyLedger:
-    """Owns nothing: whoever opened the ledger inside closes it."""
+    """Does not open or close the ledger inside."""
 
     def __init__(self, inside: Ledger) -> None:
         self.inside = inside
@@ -148,10 +169,10 @@ class FaultyLedger:
         self.delay_seconds = 0.0
         """Every call takes this much longer."""
         self.conflicts = 0
-        """So many changes of jobs to come are answered with `Conflict`, unwritten."""
+        """This many of the next changes are answered with `Conflict` and not written."""
         self.lost_answers = 0
-        """So many commits to come are made and answered with `LedgerUnavailable`, as when a connection breaks in the
-        middle of one. The port promises better, but no network does."""
+        """This many of the next commits are made and answered with `LedgerUnavailable`, as when a connection breaks
+        during one. The port rules this out, but no network does."""
 
     async def __aenter__(self) -> FaultyLedger:
         return self
@@ -165,7 +186,7 @@ class FaultyLedger:
         if self.delay_seconds:
             await asyncio.sleep(self.delay_seconds)
         if self.is_down:
-            raise LedgerUnavailable("a test has taken the ledger away")
+            raise LedgerUnavailable("a test has made the ledger unavailable")
 
     def enlists(self, bus: Bus) -> bool:
         return self.inside.enlists(bus)
@@ -183,8 +204,14 @@ class FaultyLedger:
         outcomes = dict(zip([c.after.job_id for c in kept], await self.inside.commit(kept), strict=True))
         if self.lost_answers:
             self.lost_answers -= 1
-            raise LedgerUnavailable("a test has taken the answer away")
+            raise LedgerUnavailable("a test has dropped the answer")
         return [outcomes.get(change.after.job_id, Conflict()) for change in changes]
+
+    async def note_holder(
+        self, job_id: str, step_index: int, attempt_no: int, lease_id: str, instance: str
+    ) -> str | None:
+        await self._meet()
+        return await self.inside.note_holder(job_id, step_index, attempt_no, lease_id, instance)
 
     async def due(self, now: Instant, limit: int) -> list[str]:
         await self._meet()
@@ -194,7 +221,7 @@ class FaultyLedger:
         await self._meet()
         return await self.inside.undispatched(now, limit, ignore_claims)
 
-    async def outbox(self, limit: int) -> list[OutboxRow]:
+    async def outbox(self, limit: int) -> list[OutboxRow | UnreadableJob]:
         await self._meet()
         return await self.inside.outbox(limit)
 
@@ -202,7 +229,7 @@ class FaultyLedger:
         await self._meet()
         return await self.inside.find_claim(key)
 
-    async def jobs(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[Job]:
+    async def jobs(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[Job | UnreadableJob]:
         await self._meet()
         return await self.inside.jobs(filter_, limit, before_id)
 
@@ -218,22 +245,32 @@ class FaultyLedger:
         await self._meet()
         return await self.inside.inflight()
 
-    async def webhooks_due(self, now: Instant, limit: int, claim_until: Instant) -> list[Webhook]:
+    async def webhooks_due(
+        self, now: Instant, after_tenant: str, tenants_max: int, per_tenant_max: int
+    ) -> list[Webhook]:
         await self._meet()
-        return await self.inside.webhooks_due(now, limit, claim_until)
+        return await self.inside.webhooks_due(now, after_tenant, tenants_max, per_tenant_max)
+
+    async def claim_webhooks(self, job_ids: Sequence[str], now: Instant, claim_until: Instant) -> set[str]:
+        await self._meet()
+        return await self.inside.claim_webhooks(job_ids, now, claim_until)
 
     async def webhook_done(self, webhook: Webhook, delivered: bool) -> None:
         await self._meet()
         await self.inside.webhook_done(webhook, delivered)
 
-    async def repair(self, now: Instant) -> Repairs:
+    async def shorten_webhooks(self, latest: Sequence[Instant]) -> None:
         await self._meet()
-        return await self.inside.repair(now)
+        await self.inside.shorten_webhooks(latest)
+
+    async def repair(self, now: Instant, claim_seconds: float) -> Repairs:
+        await self._meet()
+        return await self.inside.repair(now, claim_seconds)
 
     async def prune(self, ended_before: Instant, limit: int) -> int:
         await self._meet()
         return await self.inside.prune(ended_before, limit)
 
-    async def health(self) -> dict[str, Any]:
+    async def health(self) -> str:
         await self._meet()
         return await self.inside.health()

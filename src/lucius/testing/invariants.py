@@ -1,7 +1,7 @@
 """The invariants of commands §6, as functions that raise `AssertionError`.
 
-They are written from the specification, not from the tables in `domain/`: a rule that is wrong in both places would be
-no rule. `check_job` looks at one aggregate, `check_decision` at one step of its life, `check_ledger` at a whole ledger.
+They are written from the specification, not from the tables in `domain/`, so that an error there is found here.
+`check_job` checks one aggregate, `check_decision` one decision, `check_ledger` a whole ledger.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ JOB_NEXT: dict[JobStatus, set[JobStatus]] = {
     J.PAUSED: {J.QUEUED, J.DISPATCHING, J.IN_PROGRESS, J.CANCELLING, *ENDED},
     J.CANCELLING: {J.CANCELLED},
 }
-"""What one input may make of a job."""
+"""The transitions that one input may cause in a job."""
 
 STEP_NEXT: dict[StepStatus, set[StepStatus]] = {
     S.PENDING: {S.DISPATCHING, S.CANCELLED},
@@ -37,11 +37,11 @@ STEP_NEXT: dict[StepStatus, set[StepStatus]] = {
     S.PROCESSING: {S.FAILED_RETRY, *STEP_ENDED},
     S.FAILED_RETRY: {S.DISPATCHING, S.PROCESSING, *STEP_ENDED},
 }
-"""What one input may make of a step."""
+"""The transitions that one input may cause in a step."""
 
 
 def check_job(job: Job) -> None:
-    """What holds of a job whenever somebody looks."""
+    """Check what must always be true of a job."""
     live = [step for step in job.steps if step.status in LIVE]
     assert len(live) <= 1, "at most one step has a live attempt"
     assert not live or live[0] is job.current_step, "the live step is the current one"
@@ -56,7 +56,7 @@ def check_job(job: Job) -> None:
         assert job.status is J.FAILED_FINAL or not left, "no step outlives its job"
         assert set(left) <= {S.PENDING}, "steps after one that failed for good never begin"
     else:
-        assert job.wake_at is not None, "nothing waits without a clock on it"
+        assert job.wake_at is not None, "nothing waits without a timer"
         assert job.wake_at <= job.spec.deadline_at, "a job ends by its deadline"
         assert job.completed_at is None
         assert not job.current_step.is_terminal, "an open job has something left to do"
@@ -88,7 +88,7 @@ def _check_step(job: Job, step: Step) -> None:
 
 
 def _check_clock(job: Job) -> None:
-    """No live step without an unsent row or a deadline; nothing that waits is woken too late."""
+    """Every live step has an unsent row or a deadline, and no wait is too long."""
     step = job.current_step
     assert step.attempt is not None or step.status is S.PENDING
     if step.status is S.DISPATCHING:
@@ -108,7 +108,7 @@ def _check_clock(job: Job) -> None:
 
 
 def check_decision(before: Job | None, fact: Input, decision: Decision, leases_used: set[str]) -> None:
-    """What holds of one decision. `leases_used` is kept by the caller from one decision of a job to the next."""
+    """Check one decision. The caller keeps `leases_used` from one decision of a job to the next."""
     after = decision.job
     check_job(after)
     _check_events(before, decision)
@@ -119,7 +119,7 @@ def check_decision(before: Job | None, fact: Input, decision: Decision, leases_u
                 leases_used.add(step.attempt.lease_id)
         return
     assert after.spec is before.spec, "what was accepted is never changed"
-    assert after.revision == before.revision, "revisions are the ledger's to count"
+    assert after.revision == before.revision, "only the ledger increments revisions"
     if before.status in ENDED:
         assert after.status is before.status, "terminal states never change"
         assert [s.status for s in after.steps] == [s.status for s in before.steps]
@@ -128,14 +128,24 @@ def check_decision(before: Job | None, fact: Input, decision: Decision, leases_u
         assert after.status in JOB_NEXT[before.status], f"{before.status} -> {after.status}"
     for old, new in zip(before.steps, after.steps, strict=True):
         _check_step_moved(old, new, fact, leases_used)
+    _check_settling(before, decision)
     _check_callback(before, fact, decision)
+
+
+def _check_settling(before: Job, decision: Decision) -> None:
+    """An attempt that has ended has no directive: its ACK settled it, or its end does."""
+    for index, (old, new) in enumerate(zip(before.steps, decision.job.steps, strict=True)):
+        if old.status in LIVE and new.status not in LIVE:
+            assert new.attempt is not None
+            is_acked = new.attempt.acked_at is not None
+            assert is_acked or SettleDirective(index, new.attempt_no) in decision.effects
 
 
 def _check_step_moved(old: Step, new: Step, fact: Input, leases_used: set[str]) -> None:
     assert new.spec is old.spec
     if new.status is not old.status:
         assert old.status not in STEP_ENDED, "terminal states never change"
-        # Where the bus shares the ledger's commit, a new attempt is created and published by one decision.
+        # If the bus shares the ledger's commit, one decision creates and publishes a new attempt.
         is_sent_at_once = new.attempt_no > old.attempt_no and new.status is S.INITIATED
         assert is_sent_at_once or new.status in STEP_NEXT[old.status], f"{old.status} -> {new.status}"
     if new.attempt is None or new.attempt is old.attempt:
@@ -168,14 +178,22 @@ def _check_callback(before: Job, fact: Input, decision: Decision) -> None:
         return
     attempt = before.steps[index].attempt
     is_current = attempt is not None and (attempt.attempt_no, attempt.lease_id) == (fact.attempt_no, fact.lease_id)
-    assert (decision.outcome is not Outcome.STALE_ATTEMPT) <= is_current, "who is not current is told to stop"
+    assert (decision.outcome is not Outcome.STALE_ATTEMPT) <= is_current, (
+        "a service whose attempt is not current is told to stop"
+    )
     if decision.outcome is not Outcome.APPLIED:
-        assert decision.job.steps == before.steps, "what is not applied moves nothing"
+        assert decision.job.steps == before.steps, "a callback that is not applied changes nothing"
         assert decision.job.status is before.status
         assert all(isinstance(effect, SettleDirective) for effect in decision.effects)
     name = {Acked: "ACK", HeartbeatSeen: "HEARTBEAT", Resulted: "RESULT"}[type(fact)]
     is_recorded = any(event.type == name for event in decision.events)
-    assert is_recorded or (name == "HEARTBEAT" and decision.outcome is Outcome.APPLIED)
+    if decision.outcome is Outcome.APPLIED:
+        assert is_recorded or name == "HEARTBEAT"
+        return
+    kind = f"{index}/{fact.attempt_no}/{name}/{decision.outcome}"
+    assert is_recorded is (kind not in before.callbacks_recorded), "the first of each kind is recorded, and no other"
+    assert kind in decision.job.callbacks_recorded
+    assert is_recorded or decision.job is before, "a repeat writes nothing"
 
 
 def _check_events(before: Job | None, decision: Decision) -> None:
@@ -192,7 +210,7 @@ def _check_events(before: Job | None, decision: Decision) -> None:
 
 
 def _check_publishing(decision: Decision) -> None:
-    """A directive is published only for an attempt that the ledger holds, and never after cancel or the end."""
+    """A directive is published only for an attempt in the ledger, and never after cancel or the end."""
     job = decision.job
     orders = [effect for effect in decision.effects if isinstance(effect, PublishDirective)]
     assert len(orders) <= 1
@@ -201,7 +219,7 @@ def _check_publishing(decision: Decision) -> None:
         assert order.step_index == job.current_index
         step = job.current_step
         assert step.attempt is not None
-        # Where the bus shares the ledger's commit, the decision that orders a publish also sees it done.
+        # If the bus shares the ledger's commit, the decision that requests a publish also records it.
         assert (step.status, step.attempt.dispatch) in (
             (S.DISPATCHING, DispatchStatus.PENDING),
             (S.INITIATED, DispatchStatus.SENT),
@@ -212,7 +230,7 @@ def _check_publishing(decision: Decision) -> None:
 
 
 async def check_ledger(ledger: Ledger, *, counts_are_exact: bool = True) -> list[Job]:
-    """Walk through everything a ledger holds; the jobs, newest first."""
+    """Check everything in a ledger; returns the jobs, newest first."""
     jobs = await _all_jobs(ledger)
     leases: set[str] = set()
     counts: dict[str, int] = {}
@@ -234,7 +252,8 @@ async def check_ledger(ledger: Ledger, *, counts_are_exact: bool = True) -> list
 async def _all_jobs(ledger: Ledger) -> list[Job]:
     jobs: list[Job] = []
     while page := await ledger.jobs(JobFilter(), 200, jobs[-1].job_id if jobs else None):
-        jobs += page
+        assert all(isinstance(job, Job) for job in page), "every job can be read"
+        jobs += [job for job in page if isinstance(job, Job)]
     return jobs
 
 
@@ -260,7 +279,7 @@ async def _check_history(ledger: Ledger, job: Job, leases: set[str]) -> None:
 
 
 def check_trail(job: Job, events: list[tuple[str, str | None, int | None, dict[str, Any]]]) -> None:
-    """Read a job's story from its audit trail alone: every move in it is legal, and it ends where the job is."""
+    """Replay a job's audit trail: every transition is legal, and the last state is the job's."""
     status = J.QUEUED
     steps = {step.spec.step_id: S.PENDING for step in job.steps}
     applied: set[tuple[str | None, int | None]] = set()
@@ -275,4 +294,4 @@ def check_trail(job: Job, events: list[tuple[str, str | None, int | None, dict[s
         if type_ == "RESULT" and data.get("outcome") == Outcome.APPLIED:
             assert (step_id, attempt_no) not in applied, "an attempt has one accepted result"
             applied.add((step_id, attempt_no))
-    assert status is job.status, "the trail ends where the job is"
+    assert status is job.status, "the trail ends in the job's state"

@@ -1,4 +1,4 @@
-"""Ledger suite, part three: what the engine and people read."""
+"""Ledger suite, part three: reads by the engine and by people."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from lucius.domain.attempt import DispatchStatus, Verdict
 from lucius.domain.inputs import DeadlinePassed, DispatchDue, PauseAsked, PublishDeferred, PublishFailed
 from lucius.domain.job import Job, JobStatus
 from lucius.domain.time import after
-from lucius.ports.ledger import JobFilter, Ledger
+from lucius.ports.ledger import JobFilter, Ledger, OutboxRow, UnreadableJob
+from lucius.testing.ledger_driver import LedgerDriver, ack, heartbeat, published, result
 from lucius.testing.samples import START, ManualClock
-from lucius.testing.scribe import Scribe, ack, heartbeat, published, result
 
 
 class LedgerReading:
     # --- Timers and outbox -------------------------------------------------------------------------------------------
 
     async def test_due_answers_the_longest_overdue_first(self, ledger: Ledger, clock: ManualClock) -> None:
-        scribe = Scribe(ledger, clock)
-        waits = {seconds: await scribe.create(not_before=after(START, seconds)) for seconds in (30, 10, 40, 20)}
+        driver = LedgerDriver(ledger, clock)
+        waits = {seconds: await driver.create(not_before=after(START, seconds)) for seconds in (30, 10, 40, 20)}
         in_order = [waits[seconds].job_id for seconds in (10, 20, 30, 40)]
         assert await ledger.due(after(START, 9.999), 10) == []
         assert await ledger.due(after(START, 10), 10) == in_order[:1]
@@ -25,30 +25,30 @@ class LedgerReading:
         assert await ledger.due(after(START, 99), 2) == in_order[:2]
 
     async def test_due_follows_the_timer_as_it_moves(self, ledger: Ledger, clock: ManualClock) -> None:
-        scribe = Scribe(ledger, clock)
-        job = await scribe.create()
-        job = await scribe.tell(job, published(job))
+        driver = LedgerDriver(ledger, clock)
+        job = await driver.create()
+        job = await driver.tell(job, published(job))
         assert await ledger.due(after(START, 30), 10) == [job.job_id]
-        job = await scribe.tell(job, ack(job))
+        job = await driver.tell(job, ack(job))
         assert await ledger.due(after(START, 30), 10) == []
         assert await ledger.due(after(START, 900), 10) == [job.job_id]
 
     async def test_due_never_names_a_job_that_has_ended(self, ledger: Ledger, clock: ManualClock) -> None:
-        scribe = Scribe(ledger, clock)
-        await scribe.succeed(await scribe.create())
-        await scribe.fail(await scribe.create())
-        await scribe.cancel(await scribe.create())
+        driver = LedgerDriver(ledger, clock)
+        await driver.succeed(await driver.create())
+        await driver.fail(await driver.create())
+        await driver.cancel(await driver.create())
         assert await ledger.due(after(START, 10**8), 10) == []
 
     async def test_undispatched_names_unsent_attempts_that_nobody_claims(
         self, ledger: Ledger, clock: ManualClock
     ) -> None:
-        scribe = Scribe(ledger, clock)
+        driver = LedgerDriver(ledger, clock)
         clock.claim_seconds = 0.0
-        free = await scribe.create()
+        free = await driver.create()
         clock.claim_seconds = 30.0
-        claimed, sent = await scribe.create(), await scribe.create()
-        await scribe.tell(sent, published(sent))
+        claimed, sent = await driver.create(), await driver.create()
+        await driver.tell(sent, published(sent))
         assert await ledger.undispatched(START, 10) == [free.job_id]
         assert set(await ledger.undispatched(START, 10, ignore_claims=True)) == {free.job_id, claimed.job_id}
         assert await ledger.undispatched(after(START, 29.999), 10) == [free.job_id]
@@ -56,36 +56,37 @@ class LedgerReading:
         assert len(await ledger.undispatched(after(START, 30), 1)) == 1
 
     async def test_undispatched_follows_the_claim(self, ledger: Ledger, clock: ManualClock) -> None:
-        scribe = Scribe(ledger, clock)
-        job = await scribe.create()
-        job = await scribe.tell(job, PublishDeferred("ocr", 1))
+        driver = LedgerDriver(ledger, clock)
+        job = await driver.create()
+        job = await driver.tell(job, PublishDeferred("ocr", 1))
         assert await ledger.undispatched(clock.now(), 10) == [job.job_id]
-        job = await scribe.tell(job, DispatchDue())
+        job = await driver.tell(job, DispatchDue())
         assert await ledger.undispatched(clock.now(), 10) == []
-        job = await scribe.tell(job, published(job))
+        job = await driver.tell(job, published(job))
         assert await ledger.undispatched(after(START, 10**6), 10, ignore_claims=True) == []
 
     async def test_undispatched_passes_over_what_can_no_longer_be_sent(
         self, ledger: Ledger, clock: ManualClock
     ) -> None:
-        scribe = Scribe(ledger, clock)
-        refused, cancelled, waiting = [await scribe.create() for _ in range(3)]
-        await scribe.tell(refused, PublishFailed("ocr", 1, "too large"))
-        await scribe.cancel(cancelled)
+        driver = LedgerDriver(ledger, clock)
+        refused, cancelled, waiting = [await driver.create() for _ in range(3)]
+        await driver.tell(refused, PublishFailed("ocr", 1, "too large"))
+        await driver.cancel(cancelled)
         assert await ledger.undispatched(after(START, 10**6), 10, ignore_claims=True) == [waiting.job_id]
 
     async def test_outbox_lists_unsent_attempts_oldest_first(self, ledger: Ledger, clock: ManualClock) -> None:
-        scribe = Scribe(ledger, clock)
+        driver = LedgerDriver(ledger, clock)
         assert await ledger.outbox(10) == []
         jobs = []
         for _ in range(4):
-            jobs.append(await scribe.create())
+            jobs.append(await driver.create())
             clock.advance(1)
-        await scribe.tell(jobs[1], published(jobs[1]))
+        await driver.tell(jobs[1], published(jobs[1]))
         rows = await ledger.outbox(10)
         assert [row.job_id for row in rows] == [jobs[place].job_id for place in (0, 2, 3)]
         first, spec = rows[0], jobs[0].spec
-        assert (first.step_id, first.tenant_id, first.lane) == ("ocr", spec.tenant_id, spec.routing.lane)
+        assert isinstance(first, OutboxRow)
+        assert (first.step_id, first.tenant_id, first.routing.lane) == ("ocr", spec.tenant_id, spec.routing.lane)
         assert first.attempt == jobs[0].current_step.attempt
         assert first.attempt.dispatch is DispatchStatus.PENDING
         assert await ledger.outbox(2) == rows[:2]
@@ -93,29 +94,29 @@ class LedgerReading:
     async def test_outbox_stays_oldest_first_when_a_row_is_claimed_again(
         self, ledger: Ledger, clock: ManualClock
     ) -> None:
-        scribe = Scribe(ledger, clock)
-        old = await scribe.create()
+        driver = LedgerDriver(ledger, clock)
+        old = await driver.create()
         clock.advance(20)
-        young = await scribe.create()
+        young = await driver.create()
         clock.advance(20)
-        await scribe.tell(old, DispatchDue())
+        await driver.tell(old, DispatchDue())
         assert [row.job_id for row in await ledger.outbox(10)] == [old.job_id, young.job_id]
 
     # --- Lists -------------------------------------------------------------------------------------------------------
 
     async def _shelf(self, ledger: Ledger, clock: ManualClock) -> list[Job]:
         """Jobs of two tenants in several states, a second apart, oldest first."""
-        scribe = Scribe(ledger, clock)
+        driver = LedgerDriver(ledger, clock)
         jobs = []
         for place in range(9):
             tenant = ("acme", "globex", "initech")[place % 3]
-            job = await scribe.create(tenant_id=tenant, request_type="OCR" if place < 5 else "SIS", steps=["ocr"])
+            job = await driver.create(tenant_id=tenant, request_type="OCR" if place < 5 else "SIS", steps=["ocr"])
             if place in (1, 4):
-                job = await scribe.succeed(job)
+                job = await driver.succeed(job)
             elif place in (2, 3):
-                job = await scribe.fail(job)
+                job = await driver.fail(job)
             elif place == 6:
-                job = await scribe.tell(job, PauseAsked("operator"))
+                job = await driver.tell(job, PauseAsked("operator"))
             jobs.append(job)
             clock.advance(1)
         return jobs
@@ -126,7 +127,7 @@ class LedgerReading:
 
     async def test_jobs_pages_by_the_last_id_seen(self, ledger: Ledger, clock: ManualClock) -> None:
         jobs = await self._shelf(ledger, clock)
-        seen: list[Job] = []
+        seen: list[Job | UnreadableJob] = []
         before = None
         while page := await ledger.jobs(JobFilter(), 4, before):
             assert len(page) <= 4
@@ -137,7 +138,7 @@ class LedgerReading:
     async def test_jobs_pages_are_not_moved_by_jobs_that_arrive(self, ledger: Ledger, clock: ManualClock) -> None:
         jobs = await self._shelf(ledger, clock)
         page = await ledger.jobs(JobFilter(), 4, None)
-        await Scribe(ledger, clock).create()
+        await LedgerDriver(ledger, clock).create()
         assert await ledger.jobs(JobFilter(), 4, page[-1].job_id) == jobs[::-1][4:8]
 
     async def test_jobs_filters(self, ledger: Ledger, clock: ManualClock) -> None:
@@ -145,9 +146,10 @@ class LedgerReading:
 
         async def places(limit: int = 100, before: str | None = None, **wanted: object) -> list[int]:
             found = await ledger.jobs(JobFilter(**wanted), limit, before)  # type: ignore[arg-type]
-            return [jobs.index(job) for job in found]
+            return [jobs.index(job) for job in found if isinstance(job, Job)]
 
         assert await places(tenants=("acme",)) == [6, 3, 0]
+        assert await places(job_id=jobs[4].job_id) == [4]
         assert await places(tenants=("acme", "globex")) == [7, 6, 4, 3, 1, 0]
         assert await places(tenants=()) == []
         assert await places(tenants=("nobody",)) == []
@@ -166,29 +168,29 @@ class LedgerReading:
         assert await places(limit=2, tenants=("acme",), before=jobs[6].job_id) == [3, 0]
 
     async def test_jobs_filter_by_status_follows_the_job(self, ledger: Ledger, clock: ManualClock) -> None:
-        scribe = Scribe(ledger, clock)
-        job = await scribe.create()
+        driver = LedgerDriver(ledger, clock)
+        job = await driver.create()
         for status in JobStatus:
             found = await ledger.jobs(JobFilter(status=status.value), 10, None)
             assert found == ([job] if status is JobStatus.DISPATCHING else [])
-        job = await scribe.cancel(job)
+        job = await driver.cancel(job)
         assert await ledger.jobs(JobFilter(status="DISPATCHING"), 10, None) == []
         assert await ledger.jobs(JobFilter(status="CANCELLED"), 10, None) == [job]
 
     # --- Attempts and events -----------------------------------------------------------------------------------------
 
     async def test_attempts_keeps_every_attempt_oldest_first(self, ledger: Ledger, clock: ManualClock) -> None:
-        scribe = Scribe(ledger, clock)
-        job = await scribe.create()
+        driver = LedgerDriver(ledger, clock)
+        job = await driver.create()
         tries = []
         for _ in range(2):
-            job = await scribe.tell(job, published(job), ack(job), result(job, Verdict.FAILED))
+            job = await driver.tell(job, published(job), ack(job), result(job, Verdict.FAILED))
             tries.append(job.current_step.attempt)
             clock.advance(600)
-            job = await scribe.tell(job, DeadlinePassed())
+            job = await driver.tell(job, DeadlinePassed())
         tries.append(job.current_step.attempt)
         assert await ledger.attempts(job.job_id) == {"ocr": tries}
-        job = await scribe.tell(job, result(job))
+        job = await driver.tell(job, result(job))
         tries[-1] = job.steps[0].attempt
         assert await ledger.attempts(job.job_id) == {"ocr": tries, "embedding": [job.current_step.attempt]}
         assert [attempt.attempt_no for attempt in (await ledger.attempts(job.job_id))["ocr"]] == [1, 2, 3]
@@ -197,16 +199,16 @@ class LedgerReading:
         assert await ledger.attempts(clock.job_id()) == {}
 
     async def test_events_come_in_order_and_page_by_number(self, ledger: Ledger, clock: ManualClock) -> None:
-        scribe = Scribe(ledger, clock)
-        other = await scribe.create()
-        change = scribe.creation()
+        driver = LedgerDriver(ledger, clock)
+        other = await driver.create()
+        change = driver.creation()
         written = list(change.events)
-        job = await scribe.write(change)
+        job = await driver.write(change)
         for facts in ([published(job)], [ack(job), heartbeat(job, 0.5)], [result(job)]):
             clock.advance(1)
-            change = scribe.change(job, *facts)
+            change = driver.change(job, *facts)
             written += change.events
-            job = await scribe.write(change)
+            job = await driver.write(change)
         events = await ledger.events(job.job_id, 0, 100)
         assert events == written
         assert [event.seq for event in events] == list(range(1, job.event_seq + 1))

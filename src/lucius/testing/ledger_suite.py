@@ -1,8 +1,8 @@
-"""What every ledger must do.
+"""Conformance suite for ledgers.
 
-Subclass `LedgerSuite` in a test module and supply two fixtures: `ledger`, an open and empty one, and `clock`, a
-`ManualClock`. Override the hooks of `LedgerUpkeep`, and the flag of `LedgerLimits` where it does not hold. A ledger
-that shares its transactions with a bus proves that with `EnlistingSuite` as well.
+Subclass `LedgerSuite` in a test module and provide two fixtures: `ledger`, open and empty, and `clock`, a
+`ManualClock`. Override the hooks of `LedgerUpkeep`, and the flag of `LedgerLimits` if it does not apply. A ledger that
+shares its transactions with a bus must pass `EnlistingSuite` as well.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from __future__ import annotations
 from lucius.domain.inputs import PauseAsked
 from lucius.ports.bus import Bus, DeliveryRef, Message, Subscription
 from lucius.ports.ledger import Change, Committed, Conflict, Ledger, Saturated
+from lucius.testing.ledger_driver import LedgerDriver, heartbeat
+from lucius.testing.ledger_holders import LedgerHolders
 from lucius.testing.ledger_limits import LedgerLimits
 from lucius.testing.ledger_reading import LedgerReading
 from lucius.testing.ledger_upkeep import LedgerUpkeep
 from lucius.testing.ledger_writing import LedgerWriting
 from lucius.testing.samples import ManualClock, tenant_limit
-from lucius.testing.scribe import Scribe, heartbeat
 
 __all__ = ["EnlistingSuite", "LedgerSuite"]
 
 
-class LedgerSuite(LedgerWriting, LedgerLimits, LedgerReading, LedgerUpkeep):
-    """Everything the ledger port promises."""
+class LedgerSuite(LedgerWriting, LedgerLimits, LedgerReading, LedgerUpkeep, LedgerHolders):
+    """Everything that the ledger port guarantees."""
 
 
 class EnlistingSuite:
@@ -48,30 +49,30 @@ class EnlistingSuite:
     async def test_commit_publishes_the_messages_of_a_change(
         self, ledger: Ledger, bus: Bus, clock: ManualClock
     ) -> None:
-        scribe = Scribe(ledger, clock)
-        change = await self._publishing(bus, scribe.creation(), "m1", "m2")
+        driver = LedgerDriver(ledger, clock)
+        change = await self._publishing(bus, driver.creation(), "m1", "m2")
         assert await ledger.commit([change]) == [Committed()]
         assert await self._received(bus) == ["m1", "m2"]
 
     async def test_commit_publishes_nothing_of_a_change_that_falls(
         self, ledger: Ledger, bus: Bus, clock: ManualClock
     ) -> None:
-        scribe = Scribe(ledger, clock)
+        driver = LedgerDriver(ledger, clock)
         limit = tenant_limit(1)
-        job = await scribe.create(limits=(limit,))
-        stale = await self._publishing(bus, scribe.change(job, PauseAsked("late")), "of the conflict")
-        job = await scribe.tell(job, heartbeat(job, 0.5))
-        full = await self._publishing(bus, scribe.creation(limits=(limit,)), "of the saturated")
-        stands = await self._publishing(bus, scribe.change(job, PauseAsked("operator")), "of the one that stands")
+        job = await driver.create(limits=(limit,))
+        stale = await self._publishing(bus, driver.change(job, PauseAsked("late")), "of the conflict")
+        job = await driver.tell(job, heartbeat(job, 0.5))
+        full = await self._publishing(bus, driver.creation(limits=(limit,)), "of the saturated")
+        committed = await self._publishing(bus, driver.change(job, PauseAsked("operator")), "of the committed change")
         assert await ledger.commit([stale]) == [Conflict()]
-        assert await ledger.commit([full, stands]) == [Saturated(limit), Committed()]
-        assert await self._received(bus) == ["of the one that stands"]
+        assert await ledger.commit([full, committed]) == [Saturated(limit), Committed()]
+        assert await self._received(bus) == ["of the committed change"]
 
     async def test_commit_settles_in_the_same_transaction(self, ledger: Ledger, bus: Bus, clock: ManualClock) -> None:
-        scribe = Scribe(ledger, clock)
-        job = await scribe.write(await self._publishing(bus, scribe.creation(), "m1"))
+        driver = LedgerDriver(ledger, clock)
+        job = await driver.write(await self._publishing(bus, driver.creation(), "m1"))
         ref = DeliveryRef("lane", "ocr", "m1")
-        plain = scribe.change(job, heartbeat(job, 0.5))
+        plain = driver.change(job, heartbeat(job, 0.5))
         change = Change(before=plain.before, after=plain.after, events=plain.events, settled=(ref, ref))
         assert await ledger.commit([change]) == [Committed()]
         assert await self._received(bus) == []

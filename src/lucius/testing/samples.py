@@ -1,4 +1,4 @@
-"""Sample commands, and a clock that moves only when told to."""
+"""Sample commands, a clock that tests move, and one that can be set."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 
 from msgspec import Raw
 
+from lucius.clocks import SystemClock
+from lucius.domain.callbacks import CallbackKey
 from lucius.domain.inputs import Accepted
-from lucius.domain.job import JobSpec
+from lucius.domain.job import RULES_VERSION, JobSpec
 from lucius.domain.protocol import Policy
 from lucius.domain.routing import DecisionSource, Mode, route
 from lucius.domain.step import Step, StepSpec
@@ -17,21 +19,26 @@ from lucius.domain.time import Instant, after
 from lucius.ports.clock import Clock
 from lucius.ports.engine import NewJob
 from lucius.ports.ledger import Claim, Limit
+from lucius.runbooks.core.job_tokens import JobTokens
 
 START: Instant = 1_780_000_000_000
+CLAIM_SECONDS = 30.0
 STEP_IDS = ("ocr", "embedding", "sis")
+JOB_TOKENS = JobTokens((CallbackKey("k1", b"a secret of the tests alone"),))
 
 
 class ManualClock:
-    """Time that stands still, ids that are unique and the same in every run. Serves `decide` as `Fresh` as well."""
+    """A clock that does not move by itself, with unique ids that are the same in every run. Also an `IdSource`."""
 
-    def __init__(self, now: Instant = START, claim_seconds: float = 30.0, jitter: float = 0.5) -> None:
+    def __init__(self, now: Instant = START, claim_seconds: float = CLAIM_SECONDS, jitter: float = 0.5) -> None:
         self.claim_seconds = claim_seconds
         self.publishes_inside = False
         self._now = now
         self._jitter = jitter
         self._jobs = 0
         self._leases = 0
+
+    skew_seconds = 0.0
 
     def now(self) -> Instant:
         return self._now
@@ -40,12 +47,12 @@ class ManualClock:
         self._now = now
 
     def advance(self, seconds: float) -> Instant:
-        """Move on, or back where `seconds` is negative."""
+        """Move forward, or back if `seconds` is negative."""
         self._now = after(self._now, seconds)
         return self._now
 
     def job_id(self) -> str:
-        """Shaped like a UUIDv7, so that ids of one moment sort in the order they were made."""
+        """Has the form of a UUIDv7; ids of the same time sort in the order of creation."""
         self._jobs += 1
         count, millis = self._jobs, f"{self._now:012x}"
         high, low = (count >> 12) & 0xFFF, count & 0xFFF
@@ -57,6 +64,15 @@ class ManualClock:
 
     def jitter(self) -> float:
         return self._jitter
+
+
+class ShiftedClock(SystemClock):
+    """The machine's clock, set ahead or back by a test."""
+
+    shift_seconds = 0.0
+
+    def now(self) -> Instant:
+        return after(super().now(), self.shift_seconds)
 
 
 def step_spec(step_id: str, policy: Policy | None = None, *, payload: bytes = b'{"pages":"1-2"}') -> StepSpec:
@@ -82,7 +98,7 @@ def job_spec(
     not_before: Instant | None = None,
     **fields: Any,
 ) -> JobSpec:
-    """What was accepted; `fields` replace anything else."""
+    """The spec of an accepted job; `fields` replace anything else."""
     now, job_id = clock.now(), clock.job_id()
     values: dict[str, Any] = {
         "job_id": job_id,
@@ -101,6 +117,7 @@ def job_spec(
         "not_before": not_before,
         "deadline_at": after(max(now, not_before or now), deadline_seconds),
         "created_at": now,
+        "rules_version": RULES_VERSION,
     }
     return JobSpec(**(values | fields))
 

@@ -1,8 +1,8 @@
-"""A whole LUCIUS in one process and no time: jobs, bus, workers, sweeper and operators around `decide` alone.
+"""A simulation of LUCIUS in one process and virtual time: jobs, bus, workers, sweeper and operators around `decide`.
 
-Everything that can go wrong between the parts does, by the roll of seeded dice: publishes are refused, lost, deferred
+Whatever can go wrong between the parts does, at random from a seed: publishes are refused, lost, deferred
 or doubled, deliveries are late and out of order, workers die before and after their ACK, answers get lost, clocks
-disagree, processes die between two writes. One seed is one run, for ever the same.
+disagree, processes die between two writes. The same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from msgspec import Struct
 
 from lucius.domain.attempt import DispatchStatus, Failure, Verdict
 from lucius.domain.decide import decide
-from lucius.domain.effects import Decision, Event, Outcome, PublishDirective
+from lucius.domain.effects import Decision, Event, Outcome, PublishDirective, SettleDirective
 from lucius.domain.inputs import (
     Acked,
     CancelAsked,
     DeadlinePassed,
+    DirectiveWithdrawn,
     DispatchDue,
     HeartbeatSeen,
     Input,
@@ -39,16 +40,19 @@ from lucius.testing.samples import START, ManualClock, accepted
 
 
 class Faults(Struct, frozen=True, kw_only=True):
-    """How often things go wrong, each a share between 0 and 1."""
+    """Probabilities of faults, each between 0 and 1."""
 
     publish_refused: float = 0.04
     publish_unreachable: float = 0.08
     publish_unreported: float = 0.05
-    """The bus took it, and the process died before it could say so."""
+    """The bus took it, and the process died before it could record that."""
     process_died: float = 0.05
     """The process died between the commit and the publish."""
     message_lost: float = 0.04
     message_doubled: float = 0.15
+    settling_lost: float = 0.1
+    withdrawal_lost: float = 0.2
+    """The process died between withdrawing a directive and recording that."""
     worker_died: float = 0.08
     """At each of three points: before the ACK, after it, before the RESULT."""
     callback_lost: float = 0.12
@@ -61,7 +65,7 @@ class Faults(Struct, frozen=True, kw_only=True):
     never_resumed: float = 0.3
     clock_skew_seconds: float = 3.0
     slow_step: float = 0.1
-    """Outlives its lease without a heartbeat."""
+    """Works longer than its lease without a heartbeat."""
 
 
 NO_FAULTS = Faults(**dict.fromkeys(Faults.__struct_fields__, 0.0))
@@ -100,6 +104,7 @@ class Simulation:
         self._clock = ManualClock(claim_seconds=5.0)
         self._leases: dict[str, set[str]] = {}
         self._queued: dict[tuple[str, str, int], int] = {}
+        self._settled: set[tuple[str, str, int]] = set()
         self._now: Instant = START
         self._agenda: list[tuple[Instant, int, Callable[[], object]]] = []
         self._order = count()
@@ -107,12 +112,12 @@ class Simulation:
             self._later(self._dice.uniform(0, 200), self._accept)
 
     def run(self) -> None:
-        """Go on until nothing is left to happen."""
+        """Run until nothing is left to do."""
         while self._agenda:
             self._now, _, act = heapq.heappop(self._agenda)
             act()
 
-    # --- Dice and agenda ---------------------------------------------------------------------------------------------
+    # --- Randomness and agenda ---------------------------------------------------------------------------------------
 
     def _happens(self, share: float) -> bool:
         return self._dice.random() < share
@@ -156,12 +161,16 @@ class Simulation:
         for effect in decision.effects:
             if isinstance(effect, PublishDirective) and not self._happens(self._faults.process_died):
                 self._later(self._dice.uniform(0, 0.5), lambda: self._publish(_current(job)))
+            elif isinstance(effect, SettleDirective) and not self._happens(self._faults.settling_lost):
+                self._settled.add((job_id, job.steps[effect.step_index].spec.step_id, effect.attempt_no))
+        if isinstance(fact, CancelAsked | Published) and job.awaits_withdrawal:
+            self._later(self._dice.uniform(0, 0.5), lambda: self._withdraw(_current(job)))
         if job is not before:
             self._set_timers(job)
         return decision
 
     def _set_timers(self, job: Job) -> None:
-        """A sweeper that never fails to come round, though it may be late."""
+        """A sweeper that always runs, though it may be late."""
         if job.wake_at is None:
             return
         attempt = job.current_step.attempt
@@ -172,7 +181,8 @@ class Simulation:
     def _sweep(self, job_id: str) -> None:
         job = self.jobs[job_id]
         step = job.current_step
-        is_queued = self._queued.get((job_id, step.spec.step_id, step.attempt_no), 0) > 0
+        key = (job_id, step.spec.step_id, step.attempt_no)
+        is_queued = self._queued.get(key, 0) > 0 and key not in self._settled
         outcome = self._tell(job_id, DeadlinePassed(still_queued=is_queued))
         if outcome is Outcome.IGNORED and self.jobs[job_id].wake_at is not None:
             self._later(SWEEP_LAG_SECONDS, lambda: self._sweep_if_due(job_id))
@@ -214,8 +224,17 @@ class Simulation:
             self._later(wait if self._faults is not NO_FAULTS else 0.1, lambda: self._deliver(ids))
 
     def _deliver(self, ids: _Ids) -> None:
-        self._queued[ids.job_id, ids.step_id, ids.attempt_no] -= 1
-        self._go_on(self._work(ids))
+        key = (ids.job_id, ids.step_id, ids.attempt_no)
+        self._queued[key] -= 1
+        if key not in self._settled:
+            self._go_on(self._work(ids))
+
+    def _withdraw(self, ids: _Ids) -> None:
+        key = (ids.job_id, ids.step_id, ids.attempt_no)
+        if self._queued.get(key, 0) > 0 and key not in self._settled:
+            self._settled.add(key)
+            if not self._happens(self._faults.withdrawal_lost):
+                self._tell(ids.job_id, DirectiveWithdrawn(ids.step_id, ids.attempt_no))
 
     # --- A worker ----------------------------------------------------------------------------------------------------
 
@@ -243,7 +262,7 @@ class Simulation:
             yield from self._call(ids.job_id, self._result(about))
 
     def _result(self, about: tuple[str, int, str]) -> Resulted:
-        failure = Failure("DICE", "the dice said so")
+        failure = Failure("DICE", "chosen at random")
         if self._happens(self._faults.rate_limited):
             return Resulted(*about, verdict=Verdict.FAILED, rate_limited_seconds=5.0)
         if self._happens(self._faults.step_failed_for_good):
@@ -253,7 +272,7 @@ class Simulation:
         return Resulted(*about, verdict=Verdict.SUCCEEDED)
 
     def _call(self, job_id: str, fact: Input) -> Generator[float, None, Outcome]:
-        """Call back until there is an answer; the question, the answer, or both may get lost, or arrive twice."""
+        """Call back until there is an answer; request, answer, or both may get lost, or arrive twice."""
         while True:
             yield self._dice.uniform(0, 0.5)
             if self._happens(self._faults.callback_lost):
@@ -272,7 +291,7 @@ class Simulation:
         """Every job has ended, in time, with one accepted result for every step that succeeded."""
         grace = 3 * SWEEP_LAG_SECONDS + 2 * self._faults.clock_skew_seconds
         for job in self.jobs.values():
-            assert job.is_terminal, f"job {job.job_id} is {job.status} for ever"
+            assert job.is_terminal, f"job {job.job_id} is {job.status} forever"
             assert job.completed_at is not None
             assert job.completed_at <= after(job.spec.deadline_at, grace), "a job ends by its deadline"
             trail = self.trails[job.job_id]

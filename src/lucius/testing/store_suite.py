@@ -1,8 +1,8 @@
-"""What every idempotency store of the platform kit must do.
+"""Conformance suite for idempotency stores of the platform kit.
 
-Subclass `StoreSuite` in a test module and supply the fixture `store`, an open one that remembers nothing; for a store
-that outlives its process, `reopened` as well. It stands for a death: it opens what the store left behind, without
-anything having been closed in order.
+Subclass `StoreSuite` in a test module and supply the fixture `store`, an open and empty store; for a store that
+outlives its process, `reopened` as well. It simulates a crash: it opens what the store left behind, without closing
+the store first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class StoreSuite:
         return tmp_path / "workspace"
 
     def reopened(self, store: IdempotencyStore) -> Life:
-        """The store's next life, and what it says is owed; closed at the end of the `with`."""
+        """The store, opened again, and the results that it says are pending; closed at the end of the `with`."""
         raise NotImplementedError
 
     def directive(self, workspace: Path, job: str = "job-1", **fields: Any) -> Directive:
@@ -52,7 +52,7 @@ class StoreSuite:
         }
         return Directive.read(message)
 
-    # --- One life ----------------------------------------------------------------------------------------------------
+    # --- One process -------------------------------------------------------------------------------------------------
 
     async def test_an_attempt_is_new_once(self, store: IdempotencyStore, workspace: Path) -> None:
         directive = self.directive(workspace)
@@ -97,13 +97,13 @@ class StoreSuite:
     async def test_another_attempt_is_another_key(
         self, store: IdempotencyStore, workspace: Path, fields: dict[str, Any]
     ) -> None:
-        """A step and an attempt have a workspace folder of their own, as the orchestrator gives it to them."""
+        """Each attempt of a step has its own workspace folder, as the orchestrator names it."""
         await store.begin(self.directive(workspace))
         if "workspace_ref" in fields:
             fields = {**fields, "workspace_ref": (workspace / "acme" / "job-1" / "OTHER" / "1").as_uri()}
         assert await store.begin(self.directive(workspace, **fields)) is Seen.NEW
 
-    # --- The next life -----------------------------------------------------------------------------------------------
+    # --- The next process --------------------------------------------------------------------------------------------
 
     async def test_what_is_owed_after_a_death_is_exact(self, store: IdempotencyStore, workspace: Path) -> None:
         begun, finished, settled, dropped = (
@@ -117,14 +117,14 @@ class StoreSuite:
         await store.drop(dropped.key)
         if not self.is_durable:
             return
-        async with self.reopened(store) as (again, owed):
-            told = {one.key: one for one in owed}
-            assert set(told) == {begun.key, finished.key}
-            assert told[begun.key].result == INTERRUPTED
-            assert told[finished.key].result == SUCCESS
+        async with self.reopened(store) as (again, pending):
+            by_key = {one.key: one for one in pending}
+            assert set(by_key) == {begun.key, finished.key}
+            assert by_key[begun.key].result == INTERRUPTED
+            assert by_key[finished.key].result == SUCCESS
             for directive in (begun, finished):
-                assert told[directive.key].token == TOKEN
-                assert told[directive.key].identity == directive.identity()
+                assert by_key[directive.key].token == TOKEN
+                assert by_key[directive.key].identity == directive.identity()
             assert await again.begin(begun) in (Seen.IN_WORK, Seen.FINISHED)
             assert await again.begin(finished) is Seen.FINISHED
             assert await again.begin(settled) is Seen.SETTLED
@@ -137,11 +137,11 @@ class StoreSuite:
         await store.finish(finished, SUCCESS)
         if not self.is_durable:
             return
-        async with self.reopened(store) as (again, owed):
-            assert len(owed) == 2
-            async with self.reopened(again) as (third, still_owed):
-                assert {one.key: one.result for one in still_owed} == {one.key: one.result for one in owed}
-                for one in still_owed:
+        async with self.reopened(store) as (again, pending):
+            assert len(pending) == 2
+            async with self.reopened(again) as (third, still_pending):
+                assert {one.key: one.result for one in still_pending} == {one.key: one.result for one in pending}
+                for one in still_pending:
                     await third.settle(one.key)
                 assert await third.begin(begun) is Seen.SETTLED
                 async with self.reopened(third) as (_, nothing):

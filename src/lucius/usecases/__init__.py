@@ -1,1 +1,1 @@
-"""Use cases: what a caller can ask for, in terms of the domain and the ports."""
+"""Use cases: the operations that callers request, in terms of the domain and the ports."""

@@ -1,4 +1,4 @@
-"""Accepting commands: validate, claim, make room, start. One command, one job, or an error with every fault."""
+"""Accepts commands: validate, claim, check limits, start. A command becomes one job, or an error with every fault."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from lucius.ports.engine import Engine, NewJob, Started
 from lucius.ports.ledger import Duplicate, Ledger, LedgerUnavailable, Saturated
 from lucius.ports.observer import Observer
 from lucius.ports.registry import Registry, RegistrySnapshot
+from lucius.ports.tenant_files import TenantFiles
+from lucius.usecases.pacing import Pace
 from lucius.usecases.rates import RateLimits
 from lucius.usecases.submit import Command, prepare, to_accepted
 
@@ -26,7 +28,7 @@ MayUse = Callable[[str], bool]
 
 
 class Taken(Struct, frozen=True):
-    """A command that is a job now, or was one already."""
+    """A command that became a job, now or earlier."""
 
     job_id: str
     status: str
@@ -43,7 +45,7 @@ class Acceptance:
         clock: Clock,
         observer: Observer,
         rules: EnvelopeRules,
-        workspace_root: str,
+        files: TenantFiles,
     ) -> None:
         self._engine = engine
         self._ledger = ledger
@@ -52,12 +54,12 @@ class Acceptance:
         self._clock = clock
         self._observer = observer
         self._rules = rules
-        self._workspace_root = workspace_root
+        self._files = files
         self._rates = RateLimits(clock)
         self._declared: str | None = None
 
     async def submit(self, document: object, may_use: MayUse) -> Taken:
-        """Make a job of an envelope."""
+        """Create a job from an envelope."""
         try:
             snapshot = await self._current()
             command = self._check(document, may_use, snapshot)
@@ -67,39 +69,40 @@ class Acceptance:
             raise
 
     async def submit_many(self, documents: Sequence[object], may_use: MayUse) -> list[Taken | LuciusError]:
-        """Make jobs of envelopes that stand alone: each is taken or refused for itself, and all share their turns."""
+        """Create jobs from independent envelopes: each is accepted or rejected by itself, and all share their turns."""
         snapshot = await self._current()
         started: list[tuple[Command, Awaitable[Any]] | LuciusError] = []
+        pace = Pace()
         for document in documents:
+            if pace.is_over():
+                await pace.rest()
             try:
                 command = self._check(document, may_use, snapshot)
                 started.append((command, self._start(command, snapshot)))
             except LuciusError as error:
                 started.append(error)
-        return [await self._finish(one) for one in started]
+        return [await self._finish(outcome) for outcome in started]
 
-    async def _finish(self, one: tuple[Command, Awaitable[Any]] | LuciusError) -> Taken | LuciusError:
+    async def _finish(self, started: tuple[Command, Awaitable[Any]] | LuciusError) -> Taken | LuciusError:
         try:
-            if isinstance(one, LuciusError):
-                raise one
-            command, answer = one
+            if isinstance(started, LuciusError):
+                raise started
+            command, answer = started
             return self._taken(command, await answer)
         except LuciusError as error:
             self._observer.command_refused(error.code)
             return error
 
     async def validate(self, document: object, may_use: MayUse) -> Command:
-        """Say what would become of an envelope, and create nothing."""
-        snapshot = await self._current()
-        _check_tenant(document, may_use)
-        return prepare(document, snapshot, self._rules, self._clock.now())
+        """The command in an envelope, with every check of `submit`. Creates nothing."""
+        return self._check(document, may_use, await self._current())
 
     async def declare(self) -> None:
         """Make sure that every service has its subscription on every lane."""
         await self._current()
 
     async def _current(self) -> RegistrySnapshot:
-        """The registry as it is now, with every service it names subscribed before anything is sent to it."""
+        """The current registry, with every service it names subscribed before anything is sent to it."""
         snapshot = self._registry.snapshot()
         if snapshot.version != self._declared:
             services = sorted({step.service for protocol in snapshot.protocols.values() for step in protocol.steps})
@@ -114,22 +117,26 @@ class Acceptance:
         return snapshot
 
     def _check(self, document: object, may_use: MayUse, snapshot: RegistrySnapshot) -> Command:
-        _check_tenant(document, may_use)
-        return prepare(document, snapshot, self._rules, self._clock.now())
+        tenant_id = tenant_of(document)
+        # Checked first: a caller must not find out anything about other tenants.
+        if tenant_id is not None and not may_use(tenant_id):
+            raise CallerError.of("TENANT_FORBIDDEN", "the caller may not act for this tenant", "/tenant_id")
+        return prepare(document, tenant_id, snapshot, self._rules, self._files, self._clock.now())
 
     def _start(self, command: Command, snapshot: RegistrySnapshot) -> Awaitable[Started | Duplicate | Saturated]:
-        own = command.tenant.requests_per_second if command.tenant is not None else None
-        rate = own if own is not None else snapshot.settings.requests_per_second
+        tenant_rate = command.tenant.requests_per_second if command.tenant is not None else None
+        rate = tenant_rate if tenant_rate is not None else snapshot.settings.requests_per_second
         if rate is not None:
             try:
                 self._rates.take(command.tenant_id, rate)
             except CallerError as refusal:
                 return self._known(command, refusal)
-        fact = to_accepted(command, self._clock.job_id(), self._clock.now(), self._workspace_root)
+        workspace = self._files.workspace(command.tenant_id)
+        fact = to_accepted(command, self._clock.job_id(), self._clock.now(), workspace)
         return self._engine.submit(NewJob(fact=fact, claim=command.claim, limits=command.limits))
 
     async def _known(self, command: Command, refusal: CallerError) -> Duplicate:
-        """A duplicate is answered before limits are checked: one that comes too soon as well."""
+        """A duplicate is answered even if it exceeds the rate limit."""
         try:
             known = await self._ledger.find_claim(command.claim.key)
         except LedgerUnavailable as error:
@@ -146,17 +153,10 @@ class Acceptance:
             case Duplicate(job_id=job_id, hash=hash_, status=status):
                 if hash_ == command.idempotency_hash:
                     return Taken(job_id, status, True)
-                detail = f"this key belongs to job {job_id}, which was made of a different command"
+                detail = f"this key belongs to job {job_id}, which was created from a different command"
                 raise CallerError.of("IDEMPOTENCY_KEY_REUSED", detail, "/idempotency_key")
             case Saturated(limit=limit):
                 detail = (
-                    f"{limit.maximum} jobs are in flight in scope {limit.scope} already; send the command again later"
+                    f"{limit.maximum} jobs are already in flight in scope {limit.scope}; send the command again later"
                 )
                 raise CallerError.of(limit.code, detail, retry_after_seconds=SATURATED_RETRY_SECONDS)
-
-
-def _check_tenant(document: object, may_use: MayUse) -> None:
-    """Before all else: a caller learns nothing about tenants that are not its own."""
-    tenant = tenant_of(document)
-    if tenant is not None and not may_use(tenant):
-        raise CallerError.of("TENANT_FORBIDDEN", "the caller may not act for this tenant", "/tenant_id")

@@ -1,4 +1,4 @@
-"""Request rates: a token bucket per tenant, kept by each process for itself."""
+"""Request rates: a token bucket per tenant, separately in each process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lucius.domain.errors import CallerError
 from lucius.ports.clock import Clock
 
 TENANTS_MAX = 10_000
-"""Buckets kept; the least recently used one goes first, and starts full again."""
+"""Number of buckets; the least recently used is evicted first, and starts full again."""
 
 
 class RateLimits:
@@ -28,5 +28,5 @@ class RateLimits:
             self._buckets.popitem(last=False)
         if not is_free:
             wait = (1 - tokens) / per_second
-            detail = f"the tenant may send {per_second:g} commands a second"
+            detail = f"the tenant may send {per_second:g} commands per second"
             raise CallerError.of("RATE_LIMITED", detail, "/tenant_id", retry_after_seconds=wait)

@@ -1,4 +1,4 @@
-"""Webhooks: telling a client that its job has ended."""
+"""Webhooks: notifying a client that its job has ended."""
 
 from lucius.webhooks.sender import WebhookSender
 

@@ -1,7 +1,7 @@
 """Which addresses a webhook may be sent to.
 
-A client chooses the address and LUCIUS sits inside the network, so a name is resolved once, every address it stands for
-is checked, and the call goes to one of exactly those: a name that changes its mind a moment later gains nothing.
+A client chooses the address, and LUCIUS is inside the network. So a name is resolved once, all of its addresses are
+checked, and the call goes to one of exactly those: a name that resolves differently a moment later gains nothing.
 """
 
 from __future__ import annotations
@@ -16,28 +16,43 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 ADDRESSES_MAX = 4
 """Addresses of one name that are tried, in the order the resolver gives them."""
 
-THREADS_MAX = 8
+THREADS_MAX = 256
+"""A lookup continues after the deadline of its call, until the system gives up on the name server. So there are several
+times as many threads as calls: a tenant whose names never resolve must not use up all of them."""
 
 _NAT64 = IPv6Network("64:ff9b::/96")
 _NOT_PUBLIC: tuple[IPv4Network | IPv6Network, ...] = (
     *map(IPv4Network, ("100.64.0.0/10", "192.0.0.0/24", "192.88.99.0/24", "198.18.0.0/15")),
     *map(IPv6Network, ("64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16")),
 )
-"""Ranges for special uses that not every release of Python's library knows to be so."""
+"""Ranges for special uses that not every release of Python knows."""
+
+_METADATA = frozenset(
+    (address.version, int(address))
+    for address in map(
+        ip_address,
+        (
+            *("168.63.129.16", "100.100.100.200", "192.0.0.192"),  # Azure, Alibaba, Oracle
+            *("fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:42::42"),  # AWS, its pods, Google, Scaleway
+        ),
+    )
+)
+"""Metadata services of clouds, which serve credentials, besides the link-local addresses: refused whatever the settings
+say. As numbers, because an address with a zone is not equal to the same one without."""
 
 Resolver = Callable[[str, int], Awaitable[list[str]]]
 
 
 class AddressRefused(Exception):
-    """The address is not one that a webhook may be sent to."""
+    """Webhooks must not be sent to this address."""
 
 
 class AddressUnknown(Exception):
-    """The name stands for no address, at least not now."""
+    """The name does not resolve, at least not now."""
 
 
 class SystemResolver:
-    """Every address a name stands for. On threads of its own: a client's slow name server must hold up nothing else."""
+    """All addresses of a name. On separate threads: a client's slow name server must delay nothing else."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS_MAX, "webhook-names")
@@ -54,7 +69,7 @@ class SystemResolver:
 async def checked_addresses(
     host: str, port: int, private_allowed: bool, resolver: Resolver
 ) -> list[IPv4Address | IPv6Address]:
-    """The addresses to try. One that may not be called spoils the name: nobody public has both kinds. Raises
+    """The addresses to try. If one of them must not be called, none is: no public name has both kinds. Raises
     `AddressRefused` or `AddressUnknown`."""
     try:
         texts = await resolver(host, port)
@@ -66,12 +81,12 @@ async def checked_addresses(
     for address in addresses:
         reason = refusal(address, private_allowed)
         if reason is not None:
-            raise AddressRefused(f"{host} stands for {reason} address, and webhooks are not sent there")
+            raise AddressRefused(f"{host} resolves to {reason} address, and webhooks are not sent there")
     return addresses[:ADDRESSES_MAX]
 
 
 def refusal(address: IPv4Address | IPv6Address, private_allowed: bool) -> str | None:
-    """What kind of address this is, if it may not be called."""
+    """The kind of address, if it must not be called."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return "an IPv4-mapped"
@@ -80,14 +95,16 @@ def refusal(address: IPv4Address | IPv6Address, private_allowed: bool) -> str | 
         if address.is_site_local:
             return None if private_allowed else "a private"
         if address in _NAT64:
-            # The network turns it into the IPv4 address in its last 32 bits, so that is the one to judge.
+            # The network translates it to the IPv4 address in its last 32 bits, so check that one.
             return refusal(IPv4Address(int(address) & 0xFFFF_FFFF), private_allowed)
+    if (address.version, int(address)) in _METADATA:
+        return "a cloud's metadata"
     if address.is_unspecified:
         return "an unspecified"
     if address.is_multicast:
         return "a multicast"
     if address.is_link_local:
-        # Cloud machines hand out their credentials there: no setting opens it.
+        # Clouds serve credentials there: no setting allows it.
         return "a link-local"
     if address.is_loopback:
         return None if private_allowed else "a loopback"

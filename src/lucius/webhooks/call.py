@@ -1,4 +1,4 @@
-"""One call: to an address that was checked, without redirects, within one deadline, reading next to nothing back."""
+"""One call: to a checked address, without redirects, within a deadline, reading little of the answer."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import asyncio
 import ssl
 from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv6Address
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
 from lucius.webhooks.addresses import Resolver, SystemResolver, checked_addresses
 
 RESPONSE_BYTES_MAX = 4_096
-CONNECTIONS_MAX = 8
+
+
+class Reply(NamedTuple):
+    status: int
+    retry_after: str | None
 
 
 class CallFailed(Exception):
@@ -21,11 +25,12 @@ class CallFailed(Exception):
 
 
 class Caller:
-    """Raises what `checked_addresses` raises, and `CallFailed`. No message holds more of the address than its host."""
+    """Raises what `checked_addresses` raises, and `CallFailed`. Messages contain only the host of the address."""
 
     def __init__(
         self,
         timeout_seconds: float,
+        calls_max: int,
         private_allowed: bool,
         resolver: Resolver | None = None,
         ssl_context: ssl.SSLContext | None = None,
@@ -34,12 +39,12 @@ class Caller:
         self._private_allowed = private_allowed
         self._system_resolver = SystemResolver()
         self._resolver = resolver or self._system_resolver
-        # A proxy would resolve the name again, so none is used. A kept connection would be found by its address alone
-        # and could belong to another name, so none is kept.
+        # A proxy would resolve the name again, so none is used. A pooled connection is found by its address alone and
+        # could belong to another name, so none is kept.
         self._client = httpx.AsyncClient(
             verify=ssl_context or ssl.create_default_context(),
             timeout=httpx.Timeout(timeout_seconds, connect=timeout_seconds / 2),
-            limits=httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=0),
+            limits=httpx.Limits(max_connections=calls_max, max_keepalive_connections=0),
             follow_redirects=False,
             trust_env=False,
         )
@@ -48,33 +53,33 @@ class Caller:
         self._system_resolver.close()
         await self._client.aclose()
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
-        """Post the body; the status of the answer."""
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Reply:
+        """Post the body; returns the useful parts of the answer."""
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._post(url, body, headers)
         except (TimeoutError, httpx.TimeoutException):
             raise CallFailed(f"no answer within {self._timeout:g} s") from None
 
-    async def _post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
+    async def _post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Reply:
         target = _parsed(url)
         host = target.raw_host.decode("ascii")
         port = target.port or (443 if target.scheme == "https" else 80)
         addresses = await checked_addresses(host, port, self._private_allowed, self._resolver)
-        told = {**headers, "Host": target.netloc.decode("ascii")}
+        all_headers = {**headers, "Host": target.netloc.decode("ascii")}
         for address in addresses:
             try:
-                return await self._post_to(address, target, body, told)
+                return await self._post_to(address, target, body, all_headers)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 failure = error
-        raise CallFailed(f"{host} could not be connected to: {_reason(failure)}") from None
+        raise CallFailed(f"cannot connect to {host}: {_reason(failure)}") from None
 
     async def _post_to(
         self, address: IPv4Address | IPv6Address, target: httpx.URL, body: bytes, headers: Mapping[str, str]
-    ) -> int:
+    ) -> Reply:
         extensions: dict[str, Any] = {}
         if target.scheme == "https":
-            # The certificate is still the name's, whatever address it is called by.
+            # The certificate must match the name, whichever address is called.
             extensions["sni_hostname"] = target.raw_host.decode("ascii")
         request = self._client.build_request(
             "POST", target.copy_with(host=str(address)), content=body, headers=headers, extensions=extensions
@@ -89,7 +94,7 @@ class Caller:
             raise
         except httpx.HTTPError as error:
             raise CallFailed(f"the call broke off ({type(error).__name__})") from None
-        return response.status_code
+        return Reply(response.status_code, response.headers.get("retry-after"))
 
 
 def _parsed(url: str) -> httpx.URL:
@@ -103,7 +108,7 @@ def _parsed(url: str) -> httpx.URL:
 
 
 async def _drain(response: httpx.Response) -> None:
-    """Read a little, so that a short answer ends in good order. Raw: what it would unpack to is nobody's business."""
+    """Read a little, so that a short answer ends cleanly. Raw, so that nothing is decompressed."""
     size = 0
     async for chunk in response.aiter_raw(1_024):
         size += len(chunk)
@@ -114,4 +119,4 @@ async def _drain(response: httpx.Response) -> None:
 def _reason(error: httpx.TransportError) -> str:
     if "CERTIFICATE" in str(error).upper():
         return "its certificate is not valid"
-    return "refused or out of reach"
+    return "refused or unreachable"

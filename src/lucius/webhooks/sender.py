@@ -1,7 +1,7 @@
-"""The sender: calls what is owed, again and again with growing waits, until it is answered or given up.
+"""The sender: makes pending calls, with growing waits, until they are answered or given up.
 
-Calls are made at least once. A process that dies in the middle leaves its claim behind; when that has run out, any
-process calls again under the same `webhook-id`, by which the receiver knows the call.
+Calls are made at least once. A process that dies during a call leaves its claim behind; when that expires, any process
+calls again with the same `webhook-id`, by which the receiver recognizes the call.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ import asyncio
 import logging
 import os
 import ssl
+import time
 from collections.abc import Mapping
 from types import TracebackType
+from typing import NamedTuple
 
 import msgspec
 from msgspec import structs
 
+from lucius.clocks import SetBack
 from lucius.domain.job import Job
-from lucius.domain.time import Instant, after, iso
+from lucius.domain.time import CLOCK_TOLERANCE_SECONDS, Instant, after, iso
 from lucius.ports.clock import Clock
 from lucius.ports.ledger import Ledger, Webhook
 from lucius.ports.observer import Observer
@@ -25,10 +28,16 @@ from lucius.ports.registry import Registry
 from lucius.settings import Settings
 from lucius.webhooks.addresses import AddressRefused, AddressUnknown, Resolver
 from lucius.webhooks.call import Caller, CallFailed
+from lucius.webhooks.retry_after import wait_wanted
 from lucius.webhooks.signing import SecretUnusable, read_secrets, sign
+from lucius.webhooks.slots import CallSlots
 
 POLL_SECONDS = 1.0
-CALLS_MAX = 8
+LOOK_SECONDS = 60.0
+"""How often to look for waits that are too long; at once if the clock was set back."""
+TENANTS_MAX = 64
+DUE_PER_TENANT_MAX = 32
+"""Rows read in one round: enough to fill every slot although some tenants and hosts have no free slot."""
 CLAIM_MARGIN_SECONDS = 30.0
 BACKOFF_SECONDS = (5.0, 30.0, 120.0, 600.0, 3_600.0, 10_800.0, 21_600.0)
 """The last one repeats."""
@@ -40,7 +49,16 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _GivenUp(Exception):
-    """There is no use in calling again."""
+    """Calling again would not help."""
+
+
+class _Attempted(NamedTuple):
+    """The outcome of one call."""
+
+    error: str | None
+    may_retry: bool = True
+    wait_seconds: float = 0.0
+    """The receiver's `Retry-After`."""
 
 
 class WebhookSender:
@@ -67,6 +85,13 @@ class WebhookSender:
         self._ssl_context = ssl_context
         self._poll_seconds = poll_seconds
         self._calls: set[asyncio.Task[None]] = set()
+        self._set_back = SetBack()
+        self._look_at = 0.0
+        self._slots = CallSlots(
+            settings.webhook_calls_max, settings.webhook_calls_per_tenant_max, settings.webhook_calls_per_host_max
+        )
+        self._last_tenant = ""
+        """Tenant of the last call begun: the next round starts with the tenant after it."""
         self._loop: asyncio.Task[None] | None = None
         self._caller: Caller | None = None
 
@@ -74,6 +99,7 @@ class WebhookSender:
         settings = self._settings
         self._caller = Caller(
             settings.webhook_timeout_seconds,
+            settings.webhook_calls_max,
             settings.webhook_private_addresses_allowed,
             self._resolver,
             self._ssl_context,
@@ -84,7 +110,7 @@ class WebhookSender:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take up nothing new, and let the calls under way end if they do so soon."""
+        """Start no new calls, and give those in progress a short time to end."""
         assert self._loop is not None
         assert self._caller is not None
         self._loop.cancel()
@@ -98,41 +124,67 @@ class WebhookSender:
 
     async def _run(self) -> None:
         while True:
-            free = CALLS_MAX - len(self._calls)
-            taken = await self._take_up(free) if free else 0
-            if taken == free and self._calls:
-                # There may be more: go on as soon as one call has ended.
+            if self._slots.free:
+                await self._take_up()
+            if self._calls:
+                # There may be more to call: continue as soon as one call ends.
                 await asyncio.wait(self._calls, timeout=self._poll_seconds, return_when=asyncio.FIRST_COMPLETED)
             else:
                 await asyncio.sleep(self._poll_seconds)
 
-    async def _take_up(self, limit: int) -> int:
+    async def _take_up(self) -> None:
+        """Begin the due calls that get a slot. Rows are claimed only then: other processes may call the rest."""
         now = self._clock.now()
-        claim_until = after(now, self._settings.webhook_timeout_seconds + CLAIM_MARGIN_SECONDS)
+        claim_until = after(now, self._claim_seconds)
+        taken: list[Webhook] = []
+        claimed: set[str] = set()
         try:
-            due = await self._ledger.webhooks_due(now, limit, claim_until)
+            if self._set_back.noticed(now) or time.monotonic() >= self._look_at:
+                self._look_at = time.monotonic() + LOOK_SECONDS
+                await self._ledger.shorten_webhooks(self._latest_calls(now))
+            due = await self._ledger.webhooks_due(now, self._last_tenant, TENANTS_MAX, DUE_PER_TENANT_MAX)
+            taken = self._slots.take(due)
+            if due:
+                self._last_tenant = (taken or due)[-1].tenant_id
+            if taken:
+                claimed = await self._ledger.claim_webhooks([one.job_id for one in taken], now, claim_until)
         except Exception as error:
-            self._observer.failed("webhooks", error)
-            return 0
-        for webhook in due:
-            call = asyncio.create_task(self._call(webhook), name="webhook")
-            self._calls.add(call)
-            call.add_done_callback(self._calls.discard)
-        return len(due)
+            self._observer.loop_failed("webhooks", error)
+        else:
+            self._observer.loop_worked("webhooks")
+        for webhook in taken:
+            if webhook.job_id in claimed:
+                call = asyncio.create_task(self._call(webhook), name="webhook")
+                self._calls.add(call)
+                call.add_done_callback(self._calls.discard)
+            else:
+                self._slots.give_back(webhook)
+
+    @property
+    def _claim_seconds(self) -> float:
+        return self._settings.webhook_timeout_seconds + CLAIM_MARGIN_SECONDS
+
+    def _latest_calls(self, now: Instant) -> list[Instant]:
+        """The latest next call of a webhook after 0, 1, 2 … calls. A longer wait was written by a clock that was
+        ahead."""
+        waits = [max(wait * (1 + JITTER), self._claim_seconds) for wait in (0.0, *BACKOFF_SECONDS)]
+        return [after(now, wait + CLOCK_TOLERANCE_SECONDS) for wait in waits]
 
     async def _call(self, webhook: Webhook) -> None:
         try:
-            error, may_retry = await self._try(webhook)
-            done = self._after(webhook, error, may_retry)
-            await self._ledger.webhook_done(done, error is None)
+            attempted = await self._try(webhook)
+            done = self._after(webhook, attempted)
+            await self._ledger.webhook_done(done, attempted.error is None)
         except Exception as failure:
-            # The claim runs out, and somebody calls again.
+            # The claim expires, and a process calls again.
             self._observer.failed("webhook", failure)
             return
-        self._tell(done, error)
+        finally:
+            self._slots.give_back(webhook)
+        self._tell(done, attempted.error)
 
-    async def _try(self, webhook: Webhook) -> tuple[str | None, bool]:
-        """Call once: what went wrong, if anything, and whether calling again could help."""
+    async def _try(self, webhook: Webhook) -> _Attempted:
+        """Call once."""
         assert self._caller is not None
         try:
             job = (await self._ledger.load([webhook.job_id])).get(webhook.job_id)
@@ -140,18 +192,20 @@ class WebhookSender:
                 raise _GivenUp("the job is no longer in the ledger")
             now = self._clock.now()
             body = webhook_body(job)
-            status = await self._caller.post(webhook.url, body, self._headers(job, now, body))
+            reply = await self._caller.post(webhook.url, body, self._headers(job, now, body))
         except (_GivenUp, AddressRefused) as error:
-            return str(error), False
+            return _Attempted(str(error), may_retry=False)
         except (AddressUnknown, CallFailed, SecretUnusable) as error:
-            return str(error), True
+            return _Attempted(str(error))
+        status = reply.status
         if 200 <= status < 300:
-            return None, False
+            return _Attempted(None)
         if status == 410:
-            return "the receiver answered 410: it wants no more calls", False
+            return _Attempted("the receiver answered 410: it does not want further calls", may_retry=False)
         if 300 <= status < 400:
-            return f"the receiver answered {status}: redirects are not followed", True
-        return f"the receiver answered {status}", True
+            return _Attempted(f"the receiver answered {status}: redirects are not followed")
+        wait_seconds = wait_wanted(reply.retry_after, self._clock.now()) if status in (429, 503) else 0.0
+        return _Attempted(f"the receiver answered {status}", wait_seconds=wait_seconds)
 
     def _headers(self, job: Job, now: Instant, body: bytes) -> dict[str, str]:
         message_id, timestamp = f"msg_{job.job_id}", now // 1000
@@ -167,19 +221,28 @@ class WebhookSender:
             try:
                 secrets = read_secrets(self._environ.get(variable, ""))
             except SecretUnusable as error:
-                raise SecretUnusable(f"not sent, since it cannot be signed: {variable} is unusable: {error}") from None
+                raise SecretUnusable(
+                    f"not sent, because it cannot be signed: {variable} is unusable: {error}"
+                ) from None
             headers["webhook-signature"] = sign(secrets, message_id, timestamp, body)
         return headers
 
-    def _after(self, webhook: Webhook, error: str | None, may_retry: bool) -> Webhook:
-        """The row as it is written: `next_at` is when to call again, or 0 for never."""
+    def _after(self, webhook: Webhook, attempted: _Attempted) -> Webhook:
+        """The row to write: `next_at` is the time of the next call, or 0 for none."""
         attempts = webhook.attempts + 1
         next_at = 0
-        if error is not None and may_retry and attempts < self._settings.webhook_attempts_max:
+        error = attempted.error
+        if error is not None and attempted.may_retry and attempts < self._settings.webhook_attempts_max:
             wait = BACKOFF_SECONDS[min(attempts, len(BACKOFF_SECONDS)) - 1]
-            next_at = after(self._clock.now(), wait * (1 + JITTER * self._clock.jitter()))
-        last_error = None if error is None else error[:ERROR_CHARS_MAX]
-        return structs.replace(webhook, attempts=attempts, next_at=next_at, last_error=last_error)
+            wait = max(wait, attempted.wait_seconds) * (1 + JITTER * self._clock.jitter())
+            next_at = after(self._clock.now(), wait)
+        return structs.replace(
+            webhook,
+            attempts=attempts,
+            next_at=next_at,
+            last_error=None if error is None else error[:ERROR_CHARS_MAX],
+            asked_wait_ms=round(attempted.wait_seconds * (1 + JITTER) * 1000),
+        )
 
     def _tell(self, webhook: Webhook, error: str | None) -> None:
         extra = {"job_id": webhook.job_id, "tenant_id": webhook.tenant_id}
@@ -194,7 +257,7 @@ class WebhookSender:
 
 
 def webhook_body(job: Job) -> bytes:
-    """What a receiver gets: the same bytes at every try."""
+    """The body of the call: the same bytes at every try."""
     spec = job.spec
     completed_at = None if job.completed_at is None else iso(job.completed_at)
     error = None if job.error is None else {"code": job.error.code, "message": job.error.message}

@@ -1,6 +1,6 @@
-"""Signatures as Standard Webhooks lay them down: HMAC-SHA256 over `id.timestamp.body`.
+"""Signatures according to Standard Webhooks: HMAC-SHA256 over `id.timestamp.body`.
 
-The variable may hold several secrets with spaces between them. Each signs, so a receiver can change over to a new one
+The variable may contain several secrets, separated by spaces. Each signs, so a receiver can switch to a new secret
 without missing a call.
 """
 
@@ -16,14 +16,14 @@ _PREFIX = "whsec_"
 
 
 class SecretUnusable(Exception):
-    """A secret that cannot sign; says why without repeating it."""
+    """A secret that cannot sign; the message does not repeat it."""
 
 
 def read_secrets(text: str) -> tuple[bytes, ...]:
     """The secrets in a variable's value: `whsec_` and base64, or plain text. Raises `SecretUnusable`."""
     parts = text.split()
     if not 1 <= len(parts) <= SECRETS_MAX:
-        raise SecretUnusable(f"it must hold 1 to {SECRETS_MAX} secrets with spaces between them")
+        raise SecretUnusable(f"it must contain 1 to {SECRETS_MAX} secrets, separated by spaces")
     return tuple(map(_read_secret, parts))
 
 

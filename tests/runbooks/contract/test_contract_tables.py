@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from stand import OPERATOR, STILL_POLLING, Stand, csv, runbook
+from harness import OPERATOR, STILL_POLLING, Harness, csv, runbook
 
-from lucius.runbooks import states
-from lucius.runbooks.messages import SUBSCRIPTIONS, worker_subscription
+from lucius.runbooks.core import states
+from lucius.runbooks.core.messages import SUBSCRIPTIONS, worker_subscription
 
 _EXECUTION = """step_name step_index worker_id function_name params_json status job_id result_json error_message
     dispatched_at completed_at is_poll_step poll_interval_sec poll_timeout_sec poll_started_at last_polled_at
@@ -39,21 +39,21 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("table", TABLES)
-async def test_tables_every_column_of_the_contract_exists(real_stand: Stand, table: str) -> None:
-    assert await real_stand.rows(f"SELECT {', '.join(TABLES[table].split())} FROM {table}") == []
+async def test_tables_every_column_of_the_contract_exists(real_harness: Harness, table: str) -> None:
+    assert await real_harness.rows(f"SELECT {', '.join(TABLES[table].split())} FROM {table}") == []
 
 
 async def test_tables_the_dynamic_data_table_has_its_system_columns_and_the_query_columns(
-    real_stand: Stand,
+    real_harness: Harness,
 ) -> None:
-    stand = real_stand
-    await stand.publish(runbook({"go": ["move"]}, name="contoso-mailbox-migration"))
-    await stand.batch("contoso-mailbox-migration", ["a", "b"])
-    table = await stand.value("SELECT data_table_name FROM runbooks")
+    harness = real_harness
+    await harness.publish(runbook({"go": ["move"]}, name="contoso-mailbox-migration"))
+    await harness.batch("contoso-mailbox-migration", ["a", "b"])
+    table = await harness.value("SELECT data_table_name FROM runbooks")
     assert table == "runbook_contoso_mailbox_migration_v1"
     names = f'{", ".join(DATA_TABLE.split())}, "Upn"'
-    now = stand.clock.now()
-    found = await stand.rows(f"SELECT {names} FROM {table} WHERE _member_key = $1 AND _is_current = TRUE", "b")
+    now = harness.clock.now()
+    found = await harness.rows(f"SELECT {names} FROM {table} WHERE _member_key = $1 AND _is_current = TRUE", "b")
     assert found == [(2, "b", None, now, now, True, "b")]
 
 
@@ -86,53 +86,53 @@ def test_messages_topics_and_subscription_are_those_of_the_contract() -> None:
     assert (jobs.topic, jobs.where) == ("jobs", {"WorkerId": "exchange"})
 
 
-async def test_messages_lock_is_one_minute(stand: Stand) -> None:
-    await stand.publish(runbook({"go": ["move"]}, init=["check"]))
-    await stand.batch("moves", ["a"])
-    assert stand.orchestrator._settings.lock_seconds == 60
-    (first,) = await stand.bus.receive(["orchestrator-events"], "orchestrator", 1, 60, 0)
-    assert first.locked_until == stand.clock.now() + 60_000
+async def test_messages_lock_is_one_minute(harness: Harness) -> None:
+    await harness.publish(runbook({"go": ["move"]}, init=["check"]))
+    await harness.batch("moves", ["a"])
+    assert harness.orchestrator._settings.lock_seconds == 60
+    (first,) = await harness.bus.receive(["orchestrator-events"], "orchestrator", 1, 60, 0)
+    assert first.locked_until == harness.clock.now() + 60_000
 
 
-async def test_messages_expired_ones_are_dead_letters(stand: Stand) -> None:
-    await stand.publish(runbook({"go": ["move"]}, init=["check"]))
-    await stand.batch("moves", ["a"])
-    stand.clock.advance(14 * 86_400 + 1)
-    await stand.bus.upkeep()
-    assert await stand.handle_events() == 0
-    assert [letter.ref.message_id for letter in await stand.bus.dead_letters(10)] == ["batch-init-1-v1"]
+async def test_messages_expired_ones_are_dead_letters(harness: Harness) -> None:
+    await harness.publish(runbook({"go": ["move"]}, init=["check"]))
+    await harness.batch("moves", ["a"])
+    harness.clock.advance(14 * 86_400 + 1)
+    await harness.bus.upkeep()
+    assert await harness.handle_events() == 0
+    assert [letter.ref.message_id for letter in await harness.bus.dead_letters(10)] == ["batch-init-1-v1"]
 
 
-async def test_messages_are_dead_letters_after_ten_deliveries(stand: Stand) -> None:
-    await stand.publish(runbook({"go": ["move"]}, init=["check"]))
-    await stand.batch("moves", ["a"])
+async def test_messages_are_dead_letters_after_ten_deliveries(harness: Harness) -> None:
+    await harness.publish(runbook({"go": ["move"]}, init=["check"]))
+    await harness.batch("moves", ["a"])
     for _ in range(10):
-        assert await stand.bus.receive(["orchestrator-events"], "orchestrator", 1, 60, 0)
-        stand.clock.advance(61)
-    assert await stand.bus.receive(["orchestrator-events"], "orchestrator", 1, 60, 0) == []
-    assert len(await stand.bus.dead_letters(10)) == 1
+        assert await harness.bus.receive(["orchestrator-events"], "orchestrator", 1, 60, 0)
+        harness.clock.advance(61)
+    assert await harness.bus.receive(["orchestrator-events"], "orchestrator", 1, 60, 0) == []
+    assert len(await harness.bus.dead_letters(10)) == 1
 
 
 async def test_messages_have_the_fields_and_properties_of_the_contract(
-    real_stand: Stand,
+    real_harness: Harness,
 ) -> None:
     polled = {"name": "move", "poll": {"interval": "5m", "timeout": "1h"}}
-    stand = real_stand
-    await stand.publish(runbook({"go": [polled]}, init=["check"]))
-    await stand.batch("moves", ["a", "b"])
-    stand.answer = lambda job: STILL_POLLING if job.function == "move" else {"status": "Success", "result": {}}
-    await stand.step()
-    await stand.step()
-    await stand.operations.add_members(1, csv(["c"]), OPERATOR)
-    await stand.operations.remove(1, ["b"], OPERATOR)
-    await stand.step(300)
+    harness = real_harness
+    await harness.publish(runbook({"go": [polled]}, init=["check"]))
+    await harness.batch("moves", ["a", "b"])
+    harness.answer = lambda job: STILL_POLLING if job.function == "move" else {"status": "Success", "result": {}}
+    await harness.step()
+    await harness.step()
+    await harness.operations.add_members(1, csv(["c"]), OPERATOR)
+    await harness.operations.remove(1, ["b"], OPERATOR)
+    await harness.step(300)
     sent = {}
-    for delivery in stand.handled:
+    for delivery in harness.handled:
         body = json.loads(delivery.body)
         assert delivery.properties["MessageType"] == body["messageType"]
         assert delivery.properties["ContentType"] == "application/json"
         sent.setdefault(body["messageType"], {name: type(value) for name, value in body.items()})
-    start = stand.clock.now() - 300_000
+    start = harness.clock.now() - 300_000
     assert sent == {
         "batch-init": named(batchStartTime=str, memberCount=int),
         "phase-due": named(phaseExecutionId=int, phaseName=str, offsetMinutes=int, dueAt=str, memberIds=list),
@@ -140,7 +140,7 @@ async def test_messages_have_the_fields_and_properties_of_the_contract(
         "member-removed": named(batchMemberId=int, memberKey=str),
         "poll-check": named(stepExecutionId=int, stepName=str, pollCount=int, kind=str),
     }
-    assert start == await stand.value("SELECT batch_start_time FROM batches")
+    assert start == await harness.value("SELECT batch_start_time FROM batches")
 
 
 def named(**fields: type) -> dict[str, type]:

@@ -1,4 +1,4 @@
-"""As many empty PostgreSQL databases as a test asks for; and `stand` for tests of this folder."""
+"""As many empty PostgreSQL databases as a test asks for; and `harness` for tests of this folder."""
 
 from __future__ import annotations
 

@@ -21,14 +21,16 @@ from tests.runbooks.crash.mortal_runbooks import Doom, Killed, MortalDatabase
 from lucius.buses.memory import MemoryBus
 from lucius.ports.bus import Bus
 from lucius.ports.observer import Observer
-from lucius.runbooks.messages import EVENTS_TOPIC, JOBS_TOPIC, ORCHESTRATOR, SUBSCRIPTIONS, read_result, utc
-from lucius.runbooks.orchestrator.orchestrator import Orchestrator, OrchestratorSettings
-from lucius.runbooks.orchestrator.turn import Turns
-from lucius.runbooks.publishing import Publishing
-from lucius.runbooks.scheduler.scheduler import Scheduler, SchedulerSettings
-from lucius.runbooks.tables.outbox import Outbox
+from lucius.runbooks.core.messages import EVENTS_TOPIC, JOBS_TOPIC, ORCHESTRATOR, SUBSCRIPTIONS, read_result, utc
+from lucius.runbooks.engine.outbox import Outbox
+from lucius.runbooks.engine.turn import Turns
+from lucius.runbooks.loops.orchestrator import Orchestrator
+from lucius.runbooks.loops.scheduler import Scheduler
+from lucius.runbooks.loops.settings import OrchestratorSettings, SchedulerSettings
+from lucius.runbooks.service.publishing import Publishing
+from lucius.runbooks.sources.limits import SourceLimits
 from lucius.sql.database import Database, Fetch, Script
-from lucius.testing.samples import ManualClock
+from lucius.testing.samples import JOB_TOKENS, ManualClock
 
 WORKER = "pool"
 SOURCE = "LUCIUS_SOURCE_MOVES"
@@ -44,7 +46,9 @@ ROUNDS_MAX = 80
 LIVES_MAX = 1_000
 LOCK_SECONDS = MINUTE
 """What a process had taken when it died comes again in the next round."""
-SETTINGS = SchedulerSettings(source_interval=110.0, lease_seconds=50.0)
+SETTINGS = SchedulerSettings(
+    source_interval=110.0, lease_seconds=50.0, absence_seconds=0.0, limits=SourceLimits(still_seconds=0.0)
+)
 """The source is read every second round; a dead leader's lease is over before the next."""
 YAML = json.dumps({
     "name": "moves",
@@ -78,7 +82,7 @@ YAML = json.dumps({
 })  # fmt: skip
 
 
-class Told(Struct, frozen=True):
+class RunOutcome(Struct, frozen=True):
     """Everything that must be the same however often the process died."""
 
     tables: dict[str, list[tuple[Any, ...]]]
@@ -184,7 +188,7 @@ class Life:
         self._bus = bus
         self._database = database
         self._observer = _Raising()
-        turns = Turns(database, Outbox(database, bus), world.clock)
+        turns = Turns(database, Outbox(database, bus), world.clock, JOB_TOKENS)
         self._orchestrator = Orchestrator(turns, bus, self._observer, OrchestratorSettings())
         environ = {SOURCE: str(world.csv)}
         self._scheduler = Scheduler(turns, self._observer, SETTINGS, f"life {number}", environ)
@@ -222,7 +226,7 @@ class Life:
                 self._world.take(json.loads(delivery.body))
             said = self._world.answers()
             if said:
-                await self._orchestrator.take_results([read_result(one) for one in said])
+                await self._orchestrator.take_results([read_result(one) for one in said], needs_token=False)
                 for one in said:
                     del self._world.waiting[one["jobId"]]
             if not events and not batch_ids and not said:
@@ -244,7 +248,7 @@ Opening = Callable[[], AbstractAsyncContextManager[Database]]
 BusOf = Callable[[MortalDatabase, World, Doom], AbstractAsyncContextManager[Any]]
 
 
-async def tell(world: World, opening: Opening, bus_of: BusOf, doom: Doom, dies_inside: bool = False) -> Told:
+async def tell(world: World, opening: Opening, bus_of: BusOf, doom: Doom, dies_inside: bool = False) -> RunOutcome:
     """Live, die, and live again until the story is told; then look at what there is."""
     for number in range(LIVES_MAX):
         async with opening() as database:
@@ -256,7 +260,7 @@ async def tell(world: World, opening: Opening, bus_of: BusOf, doom: Doom, dies_i
                     continue
                 left = [one for one in await bus.depths() if one.ready or one.locked or one.dead]
                 assert not left, f"left on the bus: {left}"
-                return Told(await tables(database), dict(world.effects))
+                return RunOutcome(await tables(database), dict(world.effects))
     raise AssertionError(f"it died in {LIVES_MAX} lives")
 
 

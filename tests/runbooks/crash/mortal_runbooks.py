@@ -81,6 +81,9 @@ class MortalDatabase:
     async def read(self, script: Callable[[], Script[T]]) -> T:
         return await self.inside.read(script)
 
+    async def scan(self, script: Callable[[], Script[T]]) -> T:
+        return await self.inside.scan(script)
+
     def _watched(self, script: Script[T]) -> Script[T]:
         try:
             statement = next(script)

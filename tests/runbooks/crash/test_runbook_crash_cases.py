@@ -7,21 +7,23 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from stand import Stand, open_stand, runbook
+from harness import Harness, open_harness, runbook
 from tests.runbooks.crash.mortal_runbooks import Doom, Killed, MortalDatabase
 
-from lucius.runbooks.messages import utc
-from lucius.runbooks.scheduler.scheduler import Scheduler, SchedulerSettings
+from lucius.runbooks.core.messages import utc
+from lucius.runbooks.loops.scheduler import Scheduler
+from lucius.runbooks.loops.settings import SchedulerSettings
+from lucius.runbooks.sources.limits import SourceLimits
 from lucius.sql.schema import upgrade
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.sql.volatile import VolatileDatabase
 from lucius.testing.samples import ManualClock
 
 SOURCE = "LUCIUS_SOURCE_X"
-SETTINGS = SchedulerSettings(source_interval=30.0)
+SETTINGS = SchedulerSettings(source_interval=30.0, absence_seconds=0.0, limits=SourceLimits(still_seconds=0.0))
 MINUTE = 60.0
 
-Act = Callable[[Stand], Awaitable[None]]
+Act = Callable[[Harness], Awaitable[None]]
 
 
 async def die_at_each_commit(environ: dict[str, str], before: Act, round_: Act, after: Act) -> int:
@@ -42,9 +44,9 @@ async def die_at_each_commit(environ: dict[str, str], before: Act, round_: Act, 
 
 
 async def _live(database: Any, clock: ManualClock, environ: dict[str, str], act: Act, doom: Doom) -> None:
-    async with open_stand(MortalDatabase(database, doom, dies_inside=False), clock, SETTINGS) as stand:
-        stand.environ.update(environ)
-        await act(stand)
+    async with open_harness(MortalDatabase(database, doom, dies_inside=False), clock, SETTINGS) as harness:
+        harness.environ.update(environ)
+        await act(harness)
 
 
 async def test_who_comes_back_to_the_source_is_not_lost_with_the_scheduler(tmp_path: Path) -> None:
@@ -52,53 +54,53 @@ async def test_who_comes_back_to_the_source_is_not_lost_with_the_scheduler(tmp_p
     source = {"type": "csv", "connection": SOURCE, "primary_key": "Upn", "batch_time_column": "Start"}
     text = runbook({"move": ["look"]}, data_source=source)
 
-    def keep(stand: Stand, members: str) -> None:
-        path.write_text("Upn,Start\n" + "".join(f"{member},{utc(stand.clock.now() // 86_400_000 * 86_400_000)}\n"
+    def keep(harness: Harness, members: str) -> None:
+        path.write_text("Upn,Start\n" + "".join(f"{member},{utc(harness.clock.now() // 86_400_000 * 86_400_000)}\n"
                                                 for member in members))  # fmt: skip
 
-    async def before(stand: Stand) -> None:
-        await stand.publish(text)
+    async def before(harness: Harness) -> None:
+        await harness.publish(text)
         for members in ("abc", "ab"):
-            keep(stand, members)
-            await stand.step(MINUTE)
-        assert await stand.rows("SELECT status FROM batches") == [("completed",)]
+            keep(harness, members)
+            await harness.step(MINUTE)
+        assert await harness.rows("SELECT status FROM batches") == [("completed",)]
 
-    async def round_(stand: Stand) -> None:
-        keep(stand, "abc")
-        await stand.step(MINUTE)
+    async def round_(harness: Harness) -> None:
+        keep(harness, "abc")
+        await harness.step(MINUTE)
 
-    async def after(stand: Stand) -> None:
+    async def after(harness: Harness) -> None:
         for _ in range(3):
-            await stand.step(MINUTE)
-        memberships = await stand.rows("SELECT member_key, COUNT(*) FROM batch_members GROUP BY 1 ORDER BY 1")
+            await harness.step(MINUTE)
+        memberships = await harness.rows("SELECT member_key, COUNT(*) FROM batch_members GROUP BY 1 ORDER BY 1")
         assert memberships == [("a", 1), ("b", 1), ("c", 2)], "who came back begins again, once"
-        assert await stand.rows("SELECT status FROM batches") == [("completed",)] * 2
-        assert set(await stand.rows("SELECT status FROM step_executions")) == {("succeeded",)}
+        assert await harness.rows("SELECT status FROM batches") == [("completed",)] * 2
+        assert set(await harness.rows("SELECT status FROM step_executions")) == {("succeeded",)}
 
     assert await die_at_each_commit({SOURCE: str(path)}, before, round_, after) >= 8
 
 
 async def test_a_phase_whose_maker_died_does_not_stop_the_next_version() -> None:
-    async def before(stand: Stand) -> None:
-        await stand.publish(runbook({"move": ["look", "go"]}))
-        await stand.batch("moves", ["a", "b", "c"], starts_in=MINUTE)
+    async def before(harness: Harness) -> None:
+        await harness.publish(runbook({"move": ["look", "go"]}))
+        await harness.batch("moves", ["a", "b", "c"], starts_in=MINUTE)
 
-    async def round_(stand: Stand) -> None:
-        await stand.step(MINUTE)
+    async def round_(harness: Harness) -> None:
+        await harness.step(MINUTE)
 
-    async def after(stand: Stand) -> None:
-        await stand.publish(runbook({"move": ["look", "go", "tell"]}))
+    async def after(harness: Harness) -> None:
+        await harness.publish(runbook({"move": ["look", "go", "tell"]}))
         for _ in range(3):
-            await stand.step(MINUTE)
-        assert await stand.batch_status() in ("completed", "failed")
-        assert not await stand.rows("SELECT id FROM step_executions WHERE completed_at IS NULL")
-        found = await stand.rows(
+            await harness.step(MINUTE)
+        assert await harness.batch_status() in ("completed", "failed")
+        assert not await harness.rows("SELECT id FROM step_executions WHERE completed_at IS NULL")
+        found = await harness.rows(
             "SELECT s.step_name, COUNT(*) FROM step_executions s JOIN phase_executions p"
             " ON p.id = s.phase_execution_id WHERE p.runbook_version = 2 AND s.status = 'succeeded' GROUP BY 1"
         )
         # If the first version's phase had begun and ended, so had the batch, and there is nothing to move.
         assert dict(found) in ({"look": 3, "go": 3, "tell": 3}, {}), found
-        assert bool(found) is (await stand.value("SELECT COUNT(*) FROM phase_executions") == 2)
+        assert bool(found) is (await harness.value("SELECT COUNT(*) FROM phase_executions") == 2)
 
     assert await die_at_each_commit({}, before, round_, after) >= 6
 
@@ -107,10 +109,10 @@ async def test_a_killed_scheduler_keeps_nobody_waiting_where_the_database_has_on
     clock = ManualClock()
     async with SqliteDatabase(tmp_path / "lucius.db") as database:
         await upgrade(database)
-        async with open_stand(database, clock) as stand:
-            await stand.tick()
-            next_one = Scheduler(stand.turns, stand.observer, SETTINGS, "the next", {})
+        async with open_harness(database, clock) as harness:
+            await harness.tick()
+            next_one = Scheduler(harness.turns, harness.observer, SETTINGS, "the next", {})
             assert not await next_one.tick(), "the lease of one that may live is respected"
             async with asyncio.timeout(30), next_one:
-                while await stand.value("SELECT holder FROM runbook_leases") != "the next":
+                while await harness.value("SELECT holder FROM runbook_leases") != "the next":
                     await asyncio.sleep(0.01)

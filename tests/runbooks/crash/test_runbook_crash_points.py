@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import Struct
-from tests.runbooks.crash.crash_story import BusOf, Told, World, tell
+from tests.runbooks.crash.crash_story import BusOf, RunOutcome, World, tell
 from tests.runbooks.crash.mortal_runbooks import COMMITTED, PUBLISHED, SETTLED, Doom, MortalBus, MortalDatabase
 
 from lucius.buses.sql import JournaledBus, SqlBus
@@ -76,11 +76,13 @@ async def unsynced(path: Path) -> AsyncIterator[SqliteDatabase]:
         yield database
 
 
-async def go_on(world: World, bus_of: BusOf, doom: Doom, dies_inside: bool = False) -> Told:
+async def go_on(world: World, bus_of: BusOf, doom: Doom, dies_inside: bool = False) -> RunOutcome:
     return await tell(world, lambda: unsynced(world.folder / FILE), bus_of, doom, dies_inside)
 
 
-async def undisturbed(folder: Path, empty_file: Path, bus_of: BusOf, share: int) -> tuple[Told, Doom, list[Point]]:
+async def undisturbed(
+    folder: Path, empty_file: Path, bus_of: BusOf, share: int
+) -> tuple[RunOutcome, Doom, list[Point]]:
     """The story without a death, and what each death at a share of its points would have left behind."""
     world = new_world(folder, empty_file)
     points: list[Point] = []
@@ -100,10 +102,10 @@ async def undisturbed(folder: Path, empty_file: Path, bus_of: BusOf, share: int)
     return await go_on(world, bus_of, doom), doom, points
 
 
-def check(told: Told, whole: Told, death: str) -> None:
+def check(outcome: RunOutcome, whole: RunOutcome, death: str) -> None:
     for name, rows in whole.tables.items():
-        assert told.tables[name] == rows, f"{death}: {name}"
-    assert told.effects == whole.effects, f"{death}: not done once, or sent anew"
+        assert outcome.tables[name] == rows, f"{death}: {name}"
+    assert outcome.effects == whole.effects, f"{death}: not done once, or sent anew"
 
 
 @pytest.mark.parametrize("share", range(SHARES))
@@ -118,15 +120,15 @@ async def test_death_at_any_point_of_a_run_loses_and_doubles_nothing(
     assert (doom.passed.count(SETTLED) >= 10) is (bus == "outside")
     redelivered = 0
     for point in points:
-        told = await go_on(point.world, BUSES[bus], Doom())
-        check(told, whole, f"death at point {point.number} of {len(doom.passed)}, {point.name}")
+        outcome = await go_on(point.world, BUSES[bus], Doom())
+        check(outcome, whole, f"death at point {point.number} of {len(doom.passed)}, {point.name}")
         redelivered += point.world.deliveries - len(whole.effects)
         shutil.rmtree(point.world.folder)
     # On the embedded bus a lock dies with its process, so that the worker got some of its jobs twice.
     assert redelivered > 0 or bus == "outside"
 
 
-def check_whole(whole: Told) -> None:
+def check_whole(whole: RunOutcome) -> None:
     """The story has in it what it is told for."""
     assert set(whole.effects.values()) == {1}
     statuses = {(row[0], row[2]): row[4] for row in whole.tables["steps"]}
@@ -148,9 +150,9 @@ async def test_death_in_the_midst_of_transactions_loses_and_doubles_nothing(tmp_
         if doom.passed[number] == COMMITTED:
             number -= 1
         dying = Doom({number})
-        told = await go_on(new_world(tmp_path / f"life-{number}", empty_file), journaled, dying, dies_inside=True)
+        outcome = await go_on(new_world(tmp_path / f"life-{number}", empty_file), journaled, dying, dies_inside=True)
         assert dying.deaths == 1
-        check(told, whole, f"death at {number}, {doom.passed[number]}")
+        check(outcome, whole, f"death at {number}, {doom.passed[number]}")
 
 
 async def test_several_deaths_in_one_run_lose_and_double_nothing(tmp_path: Path, empty_file: Path) -> None:
@@ -160,9 +162,9 @@ async def test_several_deaths_in_one_run_lose_and_double_nothing(tmp_path: Path,
     for first in range(0, count // 3, 4):
         deaths = {first, first + 1, first + count // 3, first + count // 3 + 2, first + count // 2}
         dying = Doom(deaths)
-        told = await go_on(new_world(tmp_path / f"life-{first}", empty_file), journaled, dying)
+        outcome = await go_on(new_world(tmp_path / f"life-{first}", empty_file), journaled, dying)
         assert dying.deaths == len(deaths)
-        check(told, whole, f"deaths at {sorted(deaths)}")
+        check(outcome, whole, f"deaths at {sorted(deaths)}")
 
 
 async def test_death_on_postgres_loses_and_doubles_nothing(
@@ -175,12 +177,12 @@ async def test_death_on_postgres_loses_and_doubles_nothing(
     for turn in range(POSTGRES_LIVES):
         first = 2 + turn * (count // 2) // POSTGRES_LIVES
         dying = Doom({first, first + count // 4, first + count // 2})
-        told = await on_postgres(tmp_path / f"life-{turn}", await fresh_postgres(), dying)
+        outcome = await on_postgres(tmp_path / f"life-{turn}", await fresh_postgres(), dying)
         assert dying.deaths == 3
-        check(told, whole, f"deaths at {first}, {first + count // 4} and {first + count // 2}")
+        check(outcome, whole, f"deaths at {first}, {first + count // 4} and {first + count // 2}")
 
 
-async def on_postgres(folder: Path, url: str, doom: Doom) -> Told:
+async def on_postgres(folder: Path, url: str, doom: Doom) -> RunOutcome:
     folder.mkdir()
 
     def bus_of(database: MortalDatabase, world: World, _: Doom) -> SqlBus:

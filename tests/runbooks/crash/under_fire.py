@@ -17,13 +17,14 @@ from tests.crash.client import Client
 from tests.crash.processes import Process
 from tests.runbooks.crash.journal_worker import is_flaky
 
-from lucius.sql.runbook_tables import OPEN
+from lucius.sql.runbook_tables import IS_OPEN
 
 PHASES = ("one", "two", "three")
 QUICK = {
     "LUCIUS_SCHEDULER_INTERVAL": "0.3",
     "LUCIUS_SCHEDULER_LEASE_SECONDS": "1.5",
     "LUCIUS_SOURCE_INTERVAL": "1",
+    "LUCIUS_SOURCE_STILL_SECONDS": "0.2",
     "LUCIUS_RUNBOOK_SWEEP_INTERVAL": "0.3",
     "LUCIUS_RUNBOOK_LOCK_SECONDS": "2",
     "LUCIUS_WORKER_LOCK_SECONDS": "2",
@@ -79,7 +80,7 @@ class WorkerProcess(Process):
         assert self._process is None
         self.lives += 1
         script = Path(__file__).with_name("journal_worker.py")
-        with self._log.open("ab") as log:
+        with self.log_file.open("ab") as log:
             self._said_before = len(self.log)
             self._process = subprocess.Popen(
                 [sys.executable, str(script), str(self.journal), self._way],
@@ -124,7 +125,7 @@ class Killer:
             while not (ready := [one for one in processes if one.is_ready()]):
                 await asyncio.sleep(0.05)
         self.kills += 1
-        self.kills_at_work += bool(await self._look(f"SELECT id FROM step_executions WHERE {OPEN} LIMIT 1"))
+        self.kills_at_work += bool(await self._look(f"SELECT id FROM step_executions WHERE {IS_OPEN} LIMIT 1"))
         victim = self._rng.choice(ready)
         victim.kill()
         victim.start()

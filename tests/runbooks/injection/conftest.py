@@ -6,28 +6,32 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
+import psycopg  # noqa: F401 - loaded before a source's few seconds begin
 import pytest
+import sqlalchemy.dialects.postgresql.psycopg  # noqa: F401
 
 from lucius.buses.sql import JournaledBus
 from lucius.ports.observer import Observer
-from lucius.runbooks.messages import EVENTS_TOPIC, JOBS_TOPIC, ORCHESTRATOR, read_result
-from lucius.runbooks.operations import Operations
-from lucius.runbooks.orchestrator.orchestrator import Orchestrator, OrchestratorSettings
-from lucius.runbooks.orchestrator.turn import Turns
-from lucius.runbooks.publishing import Publishing
-from lucius.runbooks.queries import Queries
-from lucius.runbooks.scheduler.scheduler import Scheduler, SchedulerSettings
+from lucius.runbooks.core.messages import EVENTS_TOPIC, JOBS_TOPIC, ORCHESTRATOR, read_result
+from lucius.runbooks.engine.outbox import Outbox
+from lucius.runbooks.engine.turn import Turns
+from lucius.runbooks.loops.orchestrator import Orchestrator
+from lucius.runbooks.loops.scheduler import Scheduler
+from lucius.runbooks.loops.settings import OrchestratorSettings, SchedulerSettings
+from lucius.runbooks.service.dead_letters import DeadLetters
+from lucius.runbooks.service.operations import Operations
+from lucius.runbooks.service.publishing import Publishing
+from lucius.runbooks.service.queries import Queries
 from lucius.runbooks.sources.limits import SourceLimits
-from lucius.runbooks.tables.outbox import Outbox
 from lucius.sql.database import Fetch, Script
 from lucius.sql.schema import upgrade
 from lucius.sql.volatile import VolatileDatabase
-from lucius.testing.samples import ManualClock
+from lucius.testing.samples import JOB_TOKENS, ManualClock
 
 ROUNDS_MAX = 200
 
 
-class Stand:
+class Harness:
     """The use cases as the API has them, and hands to play bus, worker and clock."""
 
     def __init__(self, database: VolatileDatabase, bus: JournaledBus, clock: ManualClock) -> None:
@@ -35,14 +39,14 @@ class Stand:
         self.clock = clock
         self.bus = bus
         self._database = database
-        limits = SourceLimits(query_seconds=1.0)
-        turns = Turns(database, Outbox(database, bus), clock)
+        limits = SourceLimits(query_seconds=3.0, still_seconds=0.0)
+        turns = Turns(database, Outbox(database, bus), clock, JOB_TOKENS)
         self.orchestrator = Orchestrator(turns, bus, Observer(), OrchestratorSettings())
-        settings = SchedulerSettings(limits=limits)
+        settings = SchedulerSettings(limits=limits, absence_seconds=0.0)
         self.scheduler = Scheduler(turns, Observer(), settings, "me", self.environ)
         self.publishing = Publishing(turns, bus)
         self.operations = Operations(turns, limits)
-        self.queries = Queries(turns, limits, self.environ, ())
+        self.queries = Queries(turns, DeadLetters(turns, bus), limits, self.environ, ())
 
     async def fetch(self, sql: str, *args: Any) -> list[tuple[Any, ...]]:
         def script() -> Script[list[tuple[Any, ...]]]:
@@ -73,7 +77,7 @@ class Stand:
                     result = {"jobId": body["jobId"], "status": "Success", "result": answer}
                 results.append(read_result(result))
             if results:
-                await self.orchestrator.take_results(results)
+                await self.orchestrator.take_results(results, needs_token=False)
         raise AssertionError("it does not come to rest")
 
     async def source_of(self, name: str) -> tuple[str, str]:
@@ -92,8 +96,8 @@ class Stand:
 
 
 @pytest.fixture
-async def stand(clock: ManualClock) -> AsyncIterator[Stand]:
+async def harness(clock: ManualClock) -> AsyncIterator[Harness]:
     async with VolatileDatabase() as database:
         await upgrade(database)
         async with JournaledBus(database, clock) as bus:
-            yield Stand(database, bus, clock)
+            yield Harness(database, bus, clock)

@@ -23,11 +23,11 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from stand import OPERATOR, STILL_POLLING, Job, Stand, csv, failure, runbook, success
+from harness import OPERATOR, STILL_POLLING, Harness, Job, csv, failure, runbook, success
 
 from lucius.domain.time import Instant
 from lucius.ports.bus import Delivery, DeliveryRef
-from lucius.runbooks.messages import EVENTS_TOPIC, ORCHESTRATOR, read_result
+from lucius.runbooks.core.messages import EVENTS_TOPIC, ORCHESTRATOR, read_result
 
 HOUR = 3_600
 PATIENT = {"timeout": "20d"}
@@ -66,8 +66,8 @@ class Item:
 class Telling:
     """One telling of the story. `random` None: every message once, in its order."""
 
-    def __init__(self, stands: Sequence[Stand], random: Random | None) -> None:
-        self.stand = stands[0]
+    def __init__(self, stands: Sequence[Harness], random: Random | None) -> None:
+        self.harness = stands[0]
         self.stands = stands
         self.random = random
         self.items: list[Item] = []
@@ -76,10 +76,10 @@ class Telling:
         self.end: Instant = 0
 
     async def tell(self) -> dict[str, Any]:
-        stand = self.stand
-        await stand.publish(STORY)
-        await stand.batch("moves", ["m0", "m1", "m2", "m3"], starts_in=HOUR)
-        self.end = stand.clock.now() + HOUR * 1000
+        harness = self.harness
+        await harness.publish(STORY)
+        await harness.batch("moves", ["m0", "m1", "m2", "m3"], starts_in=HOUR)
+        self.end = harness.clock.now() + HOUR * 1000
         for _ in range(ROUNDS_MAX):
             await self._gather()
             if self.items and not self._is_time_for_time():
@@ -96,15 +96,15 @@ class Telling:
 
     async def _gather(self) -> None:
         """What the scheduler has said, and what the worker answers."""
-        stand = self.stand
-        for taken in await stand.bus.receive([EVENTS_TOPIC], ORCHESTRATOR, 100, 60, 0):
-            await stand.bus.settle([taken.ref])
+        harness = self.harness
+        for taken in await harness.bus.receive([EVENTS_TOPIC], ORCHESTRATOR, 100, 60, 0):
+            await harness.bus.settle([taken.ref])
             self._add(taken.body, is_result=False)
-        await stand.take_jobs()
-        for job in list(stand.waiting.values()):
+        await harness.take_jobs()
+        for job in list(harness.waiting.values()):
             said = await self._answer(job)
             if said is not None:
-                del stand.waiting[job.id]
+                del harness.waiting[job.id]
                 self.jobs.append((job.function, job.member, job.id.rsplit("-", 1)[1]))
                 self._add(read_result({"jobId": job.id, **said}), is_result=True)
 
@@ -113,7 +113,7 @@ class Telling:
 
     async def _answer(self, job: Job) -> dict[str, Any] | None:
         if job.member == "m3" and job.function in ("a", "b", "c"):
-            cancelled = (await self.stand.steps())[f"m3 {job.function}"] == "cancelled"
+            cancelled = (await self.harness.steps())[f"m3 {job.function}"] == "cancelled"
             return success(guid="too late") if cancelled else None
         if job.function == "b" and job.member == "m1":
             return failure("m1 cannot be moved")
@@ -123,10 +123,10 @@ class Telling:
 
     async def _deliver(self) -> None:
         """Some of what there is, of one kind, in one turn; on several orchestrators at the same time."""
-        await asyncio.gather(*(self._handle(stand, self._choose()) for stand in self.stands))
-        for stand in self.stands:
-            stand.check()
-            await stand.send_rest()
+        await asyncio.gather(*(self._handle(harness, self._choose()) for harness in self.stands))
+        for harness in self.stands:
+            harness.check()
+            await harness.send_rest()
 
     def _choose(self) -> list[Item]:
         if self.random is None:
@@ -141,44 +141,44 @@ class Telling:
         self.items = [item for item in self.items if item.times > 0]
         return chosen
 
-    async def _handle(self, stand: Stand, items: list[Item]) -> None:
+    async def _handle(self, harness: Harness, items: list[Item]) -> None:
         if not items:
             return
         if items[0].is_result:
-            await stand.orchestrator.take_results([item.content for item in items])
+            await harness.orchestrator.take_results([item.content for item in items], needs_token=False)
             return
-        until = stand.clock.now() + 60_000
+        until = harness.clock.now() + 60_000
         ref = DeliveryRef(EVENTS_TOPIC, ORCHESTRATOR, "a copy")
-        await stand.orchestrator.handle(
+        await harness.orchestrator.handle(
             [Delivery(ref=ref, body=one.content, properties={}, delivery_count=1, locked_until=until) for one in items]
         )
 
     async def _pass_time(self) -> None:
-        stand = self.stand
-        phases = await stand.phases()
+        harness = self.harness
+        phases = await harness.phases()
         if phases["one"] != "pending" and not self.is_changed:
             self.is_changed = True
-            await stand.operations.remove(1, ["m3"], OPERATOR)
-            await stand.operations.add_members(1, csv(["m4"]), OPERATOR)
+            await harness.operations.remove(1, ["m3"], OPERATOR)
+            await harness.operations.add_members(1, csv(["m4"]), OPERATOR)
         seconds = 100 if self.random is None else self.random.choice([1, 60, 300, 900])
         if not self.is_changed:  # The second phase is not due before the members have changed.
-            seconds = min(seconds, max(0, (self.end - stand.clock.now()) // 1000 - 1))
-        stand.clock.advance(seconds)
-        await stand.tick()
+            seconds = min(seconds, max(0, (self.end - harness.clock.now()) // 1000 - 1))
+        harness.clock.advance(seconds)
+        await harness.tick()
         for one in self.stands:
             await one.orchestrator.sweep()
             await one.orchestrator.resume()
             await one.send_rest()
 
     async def _is_over(self) -> bool:
-        if self.stand.waiting or not self.is_changed:
+        if self.harness.waiting or not self.is_changed:
             return False
-        followups = await self.stand.followups()
-        return await self.stand.batch_status() in ("completed", "failed") and set(followups.values()) == {"succeeded"}
+        followups = await self.harness.followups()
+        return await self.harness.batch_status() in ("completed", "failed") and set(followups.values()) == {"succeeded"}
 
     async def _ending(self) -> dict[str, Any]:
         """What must be the same whatever the order was."""
-        rows = self.stand.rows
+        rows = self.harness.rows
         return {
             "batches": await rows("SELECT id, status, error_message FROM batches"),
             "phases": await rows("SELECT phase_name, status FROM phase_executions ORDER BY id"),

@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import `stand` and `random_runs` under importlib mode."""
+"""Lets the tests of this folder import `harness` and `random_runs` under importlib mode."""
 
 from __future__ import annotations
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from contextlib import suppress
 from random import Random
 
-from stand import FAILURE, OPERATOR, STILL_POLLING, THROTTLED, WORKER, Job, Stand, csv, runbook, success
+from harness import FAILURE, OPERATOR, STILL_POLLING, THROTTLED, WORKER, Harness, Job, csv, runbook, success
 
 from lucius.domain.errors import CallerError
-from lucius.runbooks.scheduler.lease import LeaseLost
-from lucius.sql.runbook_tables import OPEN
+from lucius.runbooks.store.lease import LeaseLost
+from lucius.sql.runbook_tables import IS_OPEN
 
 TRACKED = (
     "step_executions", "init_executions", "followup_executions", "phase_executions", "batches", "batch_members",
@@ -50,24 +50,24 @@ DRAIN_ROUNDS_MAX = 60
 DRAIN_SECONDS = 1_800
 
 
-async def record_transitions(stand: Stand) -> None:
+async def record_transitions(harness: Harness) -> None:
     """From now on every change of a status is kept, with the table it happened in."""
-    await stand.run("CREATE TABLE transitions (tab TEXT, old TEXT, new TEXT)")
+    await harness.run("CREATE TABLE transitions (tab TEXT, old TEXT, new TEXT)")
     for table in TRACKED:
         seen = f"INSERT INTO transitions VALUES ('{table}', OLD.status, NEW.status)"
-        await stand.run(
+        await harness.run(
             f"CREATE TRIGGER seen_{table} AFTER UPDATE OF status ON {table} WHEN OLD.status <> NEW.status"
             f" BEGIN {seen}; END"
         )
 
 
-async def transitions(stand: Stand) -> set[tuple[str, str, str]]:
-    return set(await stand.rows("SELECT DISTINCT tab, old, new FROM transitions"))  # type: ignore[arg-type]
+async def transitions(harness: Harness) -> set[tuple[str, str, str]]:
+    return set(await harness.rows("SELECT DISTINCT tab, old, new FROM transitions"))  # type: ignore[arg-type]
 
 
 class RandomRun:
-    def __init__(self, stand: Stand, seed: int) -> None:
-        self.stand = stand
+    def __init__(self, harness: Harness, seed: int) -> None:
+        self.harness = harness
         self.random = Random(seed)
         self.joined = 0
         self.acts = {
@@ -104,33 +104,33 @@ class RandomRun:
             # An operator may ask for what is not possible now, and a scheduler may lose its lease; both are told so.
             with suppress(CallerError, LeaseLost):
                 await act()
-            self.stand.check()
+            self.harness.check()
             await self._expect_none(ONE_AT_A_TIME)
 
     async def check(self) -> None:
         for rule in RULES:
             await self._expect_none(rule)
-        taken = [job.id for job in self.stand.done]
+        taken = [job.id for job in self.harness.done]
         assert len(taken) == len(set(taken)), "a job was sent twice"
 
     async def _expect_none(self, rule: str) -> None:
-        found = await self.stand.rows(rule)
+        found = await self.harness.rows(rule)
         assert not found, f"{rule}: {found}"
 
     async def drain(self) -> None:
         """Let everything come to its end."""
-        stand = self.stand
-        stand.answer = lambda job: success(out=1)
+        harness = self.harness
+        harness.answer = lambda job: success(out=1)
         for _ in range(DRAIN_ROUNDS_MAX):
-            await stand.step(DRAIN_SECONDS)
-            await stand.orchestrator.resume()
-            for row in await stand.rows("SELECT id FROM batches WHERE held_at IS NOT NULL"):
+            await harness.step(DRAIN_SECONDS)
+            await harness.orchestrator.resume()
+            for row in await harness.rows("SELECT id FROM batches WHERE held_at IS NOT NULL"):
                 with suppress(CallerError):
-                    await stand.operations.resume(row[0], OPERATOR)
-            for row in await stand.rows("SELECT id FROM batches WHERE advance = 'manual' AND status = 'active'"):
+                    await harness.operations.resume(row[0], OPERATOR)
+            for row in await harness.rows("SELECT id FROM batches WHERE advance = 'manual' AND status = 'active'"):
                 with suppress(CallerError):
-                    await stand.operations.advance(row[0], OPERATOR)
-            await stand.settle()
+                    await harness.operations.advance(row[0], OPERATOR)
+            await harness.settle()
             if not await self.open_things():
                 return
         raise AssertionError(f"never ended: {await self.open_things()}")
@@ -138,13 +138,13 @@ class RandomRun:
     async def open_things(self) -> list[tuple[object, ...]]:
         found: list[tuple[object, ...]] = []
         for table in ("step_executions", "init_executions", "followup_executions"):
-            found += await self.stand.rows(
+            found += await self.harness.rows(
                 f"SELECT '{table}', id, batch_id, step_name, status, ready, in_flight, wake_at, cancel_cause"
-                f" FROM {table} e WHERE in_flight = TRUE OR ready = TRUE OR ({OPEN} AND (status <> 'pending' OR"
+                f" FROM {table} e WHERE in_flight = TRUE OR ready = TRUE OR ({IS_OPEN} AND (status <> 'pending' OR"
                 " EXISTS (SELECT 1 FROM batches b WHERE b.id = e.batch_id AND b.completed_at IS NULL)))"
             )
-        found += await self.stand.rows("SELECT 'batch', id, status FROM batches WHERE completed_at IS NULL")
-        found += await self.stand.rows(
+        found += await self.harness.rows("SELECT 'batch', id, status FROM batches WHERE completed_at IS NULL")
+        found += await self.harness.rows(
             "SELECT 'phase', id, batch_id, phase_name, status FROM phase_executions"
             " WHERE status IN ('pending', 'dispatched')"
         )
@@ -155,11 +155,11 @@ class RandomRun:
     async def _batch(self) -> None:
         members = [f"m{number}" for number in range(self.random.randint(1, 4))]
         advance = self.random.choice(["time", "time", "manual"])
-        await self.stand.batch("moves", members, self.random.choice([0, 3_600, 7_200]), advance)
+        await self.harness.batch("moves", members, self.random.choice([0, 3_600, 7_200]), advance)
 
     async def _publish(self) -> None:
         overdue = self.random.choice(["rerun", "rerun", "ignore"])
-        await self.stand.publish(self._runbook(), overdue, self.random.random() < 0.5)
+        await self.harness.publish(self._runbook(), overdue, self.random.random() < 0.5)
 
     def _runbook(self) -> str:
         polled = {"poll": {"interval": "5m", "timeout": "1h"}}
@@ -193,24 +193,24 @@ class RandomRun:
         )
 
     async def _tick(self) -> None:
-        await self.stand.scheduler.tick()
+        await self.harness.scheduler.tick()
 
     async def _handle(self) -> None:
-        await self.stand.handle_events()
-        await self.stand.send_rest()
+        await self.harness.handle_events()
+        await self.harness.send_rest()
 
     async def _handle_twice(self) -> None:
-        if self.stand.handled:
-            await self.stand.handle_again(self.random.choice(self.stand.handled).body)
+        if self.harness.handled:
+            await self.harness.handle_again(self.random.choice(self.harness.handled).body)
 
     async def _answer(self) -> None:
-        await self.stand.take_jobs()
-        waiting = list(self.stand.waiting.values())
+        await self.harness.take_jobs()
+        waiting = list(self.harness.waiting.values())
         for job in self.random.sample(waiting, min(len(waiting), self.random.randint(1, 3))):
-            await self.stand.reply(job, self._answer_to(job))
-        if self.stand.done and self.random.random() < 0.2:
+            await self.harness.reply(job, self._answer_to(job))
+        if self.harness.done and self.random.random() < 0.2:
             # A result of any time, once more.
-            await self.stand.reply(self.random.choice(self.stand.done), self._answer_to(self.stand.done[-1]))
+            await self.harness.reply(self.random.choice(self.harness.done), self._answer_to(self.harness.done[-1]))
 
     def _answer_to(self, job: Job) -> dict[str, object]:
         answers = [success(out=1), FAILURE, STILL_POLLING, THROTTLED]
@@ -221,19 +221,19 @@ class RandomRun:
         return self.random.choices(answers, weights)[0]
 
     async def _pass_time(self) -> None:
-        self.stand.clock.advance(self.random.choice([1, 30, 60, 301, 601, 1_801, 3_600]))
+        self.harness.clock.advance(self.random.choice([1, 30, 60, 301, 601, 1_801, 3_600]))
 
     async def _sweep(self) -> None:
-        await self.stand.orchestrator.sweep()
-        await self.stand.orchestrator.resume()
+        await self.harness.orchestrator.sweep()
+        await self.harness.orchestrator.resume()
 
     async def _any_batch(self) -> int:
-        found = await self.stand.rows("SELECT id FROM batches ORDER BY id")
+        found = await self.harness.rows("SELECT id FROM batches ORDER BY id")
         return int(self.random.choice(found)[0])
 
     async def _some_members(self) -> tuple[int, list[str]]:
         batch_id = await self._any_batch()
-        found = await self.stand.rows(
+        found = await self.harness.rows(
             "SELECT member_key FROM batch_members WHERE batch_id = $1 AND status = 'active' ORDER BY id", batch_id
         )
         return batch_id, [row[0] for row in self.random.sample(found, min(len(found), 1))]
@@ -241,20 +241,20 @@ class RandomRun:
     async def _add(self) -> None:
         self.joined += 1
         key = self.random.choice([f"j{self.joined}", "m0"])
-        await self.stand.operations.add_members(await self._any_batch(), csv([key]), OPERATOR)
+        await self.harness.operations.add_members(await self._any_batch(), csv([key]), OPERATOR)
 
     async def _remove(self) -> None:
         batch_id, keys = await self._some_members()
-        await self.stand.operations.remove(batch_id, keys, OPERATOR)
+        await self.harness.operations.remove(batch_id, keys, OPERATOR)
 
     async def _retry(self) -> None:
-        await self.stand.operations.retry(await self._any_batch(), None, OPERATOR)
+        await self.harness.operations.retry(await self._any_batch(), None, OPERATOR)
 
     async def _resume(self) -> None:
-        await self.stand.operations.resume(await self._any_batch(), OPERATOR)
+        await self.harness.operations.resume(await self._any_batch(), OPERATOR)
 
     async def _advance(self) -> None:
-        await self.stand.operations.advance(await self._any_batch(), OPERATOR)
+        await self.harness.operations.advance(await self._any_batch(), OPERATOR)
 
     async def _cancel(self) -> None:
-        await self.stand.operations.cancel(await self._any_batch(), "enough", OPERATOR)
+        await self.harness.operations.cancel(await self._any_batch(), "enough", OPERATOR)

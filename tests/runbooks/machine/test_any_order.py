@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from any_order import Telling
+from harness import Harness, open_harness
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stand import Stand, open_stand
 
 from lucius.sql.postgres import PostgresDatabase
 from lucius.sql.schema import upgrade
@@ -22,8 +22,8 @@ from lucius.testing.samples import ManualClock
 async def told(random: Random | None) -> dict[str, Any]:
     async with VolatileDatabase() as database:
         await upgrade(database)
-        async with open_stand(database) as stand:
-            return await Telling([stand], random).tell()
+        async with open_harness(database) as harness:
+            return await Telling([harness], random).tell()
 
 
 @cache
@@ -68,8 +68,8 @@ async def test_two_orchestrators_at_once_give_the_same_end(
     async with (
         PostgresDatabase(postgres_url, pool_max=4) as one,
         PostgresDatabase(postgres_url, pool_max=4) as other,
-        open_stand(one, clock) as first,
-        open_stand(other, clock) as second,
+        open_harness(one, clock) as first,
+        open_harness(other, clock) as second,
     ):
-        stands: list[Stand] = [first, second]
+        stands: list[Harness] = [first, second]
         assert await Telling(stands, Random(seed)).tell() == plain_ending

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Mapping
 
 import pytest
+from harness import OPERATOR, open_harness, runbook
 from random_runs import RandomRun, record_transitions, transitions
-from stand import OPERATOR, open_stand, runbook
 
-from lucius.runbooks import states
-from lucius.runbooks.orchestrator.turn import Turn
-from lucius.runbooks.scheduler.batching import RUNBOOK, RunbookRow, create_batch
+from lucius.runbooks.core import states
+from lucius.runbooks.core.records import RunbookRow
+from lucius.runbooks.engine.batching import create_batch
+from lucius.runbooks.engine.turn import Turn
+from lucius.runbooks.store.runbooks import RUNBOOK
 from lucius.sql.database import Fetch, Script
 from lucius.sql.postgres import PostgresDatabase
 from lucius.sql.schema import upgrade
@@ -43,27 +45,27 @@ WHOLE = ("step_executions", "phase_executions", "batches", "batch_members")
 async def run(seed: int) -> set[tuple[str, str, str]]:
     async with VolatileDatabase() as database:
         await upgrade(database)
-        async with open_stand(database) as stand:
-            await record_transitions(stand)
-            await RandomRun(stand, seed).go(ACTS)
-            return await transitions(stand)
+        async with open_harness(database) as harness:
+            await record_transitions(harness)
+            await RandomRun(harness, seed).go(ACTS)
+            return await transitions(harness)
 
 
 async def run_of_a_batch_that_never_started() -> set[tuple[str, str]]:
     """Its maker died after the first transaction; an operator cancels it."""
     async with VolatileDatabase() as database:
         await upgrade(database)
-        async with open_stand(database) as stand:
-            await record_transitions(stand)
-            await stand.publish(runbook({"go": ["move"]}))
+        async with open_harness(database) as harness:
+            await record_transitions(harness)
+            await harness.publish(runbook({"go": ["move"]}))
 
             def create(turn: Turn) -> Script[int]:
                 row = RunbookRow(*(yield Fetch(RUNBOOK))[0])
-                definition = yield from stand.turns.definitions.get("moves", 1)
+                definition = yield from harness.turns.definitions.get("moves", 1)
                 return (yield from create_batch(turn, row, definition, turn.now, "manual", "time")).id
 
-            await stand.operations.cancel(await stand.turns.take(create), "it never started", OPERATOR)
-            found = await transitions(stand)
+            await harness.operations.cancel(await harness.turns.take(create), "it never started", OPERATOR)
+            found = await transitions(harness)
             assert {row[0] for row in found} == {"batches", "phase_executions"}
             return {(before, after) for table, before, after in found if table == "batches"}
 
@@ -89,8 +91,8 @@ async def test_two_at_work_on_one_database_come_to_the_same_kind_of_end(postgres
     async with (
         PostgresDatabase(postgres_url, pool_max=4) as one,
         PostgresDatabase(postgres_url, pool_max=4) as other,
-        open_stand(one, clock, holder="one") as first,
-        open_stand(other, clock, holder="other") as second,
+        open_harness(one, clock, holder="one") as first,
+        open_harness(other, clock, holder="other") as second,
     ):
         runs = [RandomRun(first, 2 * seed), RandomRun(second, 2 * seed + 1)]
         await runs[0].begin()
@@ -105,11 +107,11 @@ async def test_two_at_work_on_one_database_come_to_the_same_kind_of_end(postgres
 async def test_a_step_that_cannot_be_sent_goes_by_way_of_dispatched() -> None:
     async with VolatileDatabase() as database:
         await upgrade(database)
-        async with open_stand(database) as stand:
-            await record_transitions(stand)
-            await stand.publish(runbook({"go": [{"name": "move", "params": {"City": "{{City}}"}}]}))
-            await stand.batch("moves", ["a"])
-            await stand.step()
-            assert await stand.steps() == {"a move": "failed"}
-            made = {pair[1:] for pair in await transitions(stand) if pair[0] == "step_executions"}
+        async with open_harness(database) as harness:
+            await record_transitions(harness)
+            await harness.publish(runbook({"go": [{"name": "move", "params": {"City": "{{City}}"}}]}))
+            await harness.batch("moves", ["a"])
+            await harness.step()
+            assert await harness.steps() == {"a move": "failed"}
+            made = {pair[1:] for pair in await transitions(harness) if pair[0] == "step_executions"}
             assert made == {("pending", "dispatched"), ("dispatched", "failed")}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from lucius.cli.rehearsal import plan
-from lucius.runbooks.definition.reading import read_runbook
+from lucius.cli.runbooks.rehearsal import plan
+from lucius.runbooks.core.definition.reading import read_runbook
 from lucius.runbooks.rehearsal.behaviour import SLOW_FACTOR, USUAL, Behaviour, read_behaviour
 
 PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "rehearse-a-runbook.md").read_text("utf-8")

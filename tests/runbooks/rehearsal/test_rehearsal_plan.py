@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lucius.runbooks.definition.reading import RunbookInvalid, read_runbook
+from lucius.runbooks.core.definition.reading import RunbookInvalid, read_runbook
 from lucius.runbooks.rehearsal.members import csv_members, made_up_members
-from lucius.runbooks.rehearsal.plan import Plan, make_plan
+from lucius.runbooks.rehearsal.plan import RehearsalPlan, make_plan
 from lucius.runbooks.rehearsal.report import to_json
 from lucius.runbooks.sources.limits import SourceError
 
@@ -45,7 +45,9 @@ CSV = (
 )
 
 
-def plan(csv: bytes = CSV, start: int | None = None, now: int = START - 10 * HOUR * 1000, **options: object) -> Plan:
+def plan(
+    csv: bytes = CSV, start: int | None = None, now: int = START - 10 * HOUR * 1000, **options: object
+) -> RehearsalPlan:
     members = csv_members(csv, read_runbook(YAML), start)
     return make_plan(YAML, members, start, now, **options)  # type: ignore[arg-type]
 
@@ -122,7 +124,7 @@ def test_what_cannot_be_planned_is_refused() -> None:
     manual = read_runbook(YAML.replace(b"  batch_time_column: Day\n", b"  batch_time: immediate\n"))
     with pytest.raises(SourceError, match="--start"):
         csv_members(CSV, manual, None)
-    with pytest.raises(SourceError, match="no member"):
+    with pytest.raises(SourceError, match="no usable member"):
         csv_members(b"Upn,Kind,Aliases,Day\n", read_runbook(YAML), START)
     with pytest.raises(RunbookInvalid):
         make_plan(b"name: 1", made_up_members(manual, 1, START), START, START)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lucius.runbooks.definition.reading import RunbookInvalid, read_runbook
+from lucius.runbooks.core.definition.reading import RunbookInvalid, read_runbook
 from lucius.runbooks.rehearsal.behaviour import USUAL, Behaviour, Mix
 from lucius.runbooks.rehearsal.members import csv_members, made_up_members
 from lucius.runbooks.rehearsal.rehearsal import rehearse
@@ -152,7 +152,7 @@ async def test_who_has_not_ended_when_the_next_phase_falls_due_is_late() -> None
     waiting = [one for one in late if one.step == "b"]
     assert waiting
     assert {one.reason for one in waiting} == {"was not sent yet at phase second"}
-    assert {one.reason for one in late if one.step == "a"} == {"still ran at phase second"}
+    assert {one.reason for one in late if one.step == "a"} == {"was still running at phase second"}
     assert all(one.late_seconds is not None and one.late_seconds > 0 for one in late)
     assert report.members_missing == MEMBERS
     assert third.late == 0
@@ -229,7 +229,7 @@ async def test_a_runbook_with_faults_is_refused() -> None:
 async def test_the_source_is_not_read_even_if_its_address_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
     monkeypatch.setenv("LUCIUS_SOURCE_NOWHERE", "sqlite:///nowhere.db")
-    monkeypatch.setattr("lucius.runbooks.scheduler.scheduler.read_source_members", lambda *args: asked.append(args))
+    monkeypatch.setattr("lucius.runbooks.loops.source_rounds.read_source_members", lambda *args: asked.append(args))
     report = await run(count=3)
     assert report.batches[0].status == "completed"
     assert asked == []

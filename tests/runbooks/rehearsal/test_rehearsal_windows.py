@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lucius.runbooks.definition.model import Phase, Poll, Retry, Runbook, Step
+from lucius.runbooks.core.definition.model import Phase, Poll, Retry, Runbook, Step
 from lucius.runbooks.rehearsal.windows import THE_START, step_worst_seconds, steps_worst_seconds, windows
 
 HOUR = 3_600

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import csv
+import io
 import os
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lucius.runbooks.definition.model import DataSource
+from lucius.runbooks.core.definition.model import DataSource
 from lucius.runbooks.sources.csv_text import read_csv, write_csv
 from lucius.runbooks.sources.limits import SourceError, SourceLimits
 from lucius.runbooks.sources.reading import preview, read_source, read_source_members
@@ -32,7 +35,7 @@ def test_csv_is_read_with_or_without_a_mark_at_its_start(text: bytes | str) -> N
 
 def test_a_quoted_cell_may_hold_lines_and_the_next_fault_has_its_own_line() -> None:
     assert read_csv('id,v\na,"1\n2"\n', LIMITS).rows == [("a", "1\n2")]
-    assert faults_of('id,v\na,"1\n2"\n\nb\n') == ("line 5: it has 1 cells where the header has 2",)
+    assert faults_of('id,v\na,"1\n2"\n\nb\n') == ("line 5: 1 cells, but the header has 2",)
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", b"\xef\xbb\xbf"])
@@ -44,7 +47,7 @@ def test_a_csv_without_a_header_is_refused(text: bytes | str) -> None:
     ("header", "told"),
     [
         ("id,", "column 2 has no name"),
-        ("id,a,a", "'a' is there twice"),
+        ("id,a,a", "duplicate column 'a'"),
         ("id,ID", "letter case"),
         ("id,_row", "begins with _"),
         ("id,=x", "formula"),
@@ -87,7 +90,7 @@ def test_every_fault_is_named_and_the_message_shows_the_first() -> None:
         ("id\nsecret" + "x" * 100, "line 2: column 'id' has more than 50 characters"),
         ("id\n" + "x" * 200_000, "line 2: not readable as CSV"),
         ("id\na\nb\nc\nd\n", "more than 3 rows"),
-        ("a,b,c,d,e\n", "at most 4 are read"),
+        ("a,b,c,d,e\n", "at most 4 are allowed"),
         (b"id\n" + b"a" * 300_000, "more than 250000 bytes"),
     ],
 )
@@ -99,18 +102,51 @@ def test_what_is_beyond_a_limit_or_no_text_is_refused(text: bytes | str, told: s
 
 
 def test_formulas_are_written_with_an_apostrophe() -> None:
-    text = write_csv(("id", "v"), [("=1", None), ("-1", True), ("'=1", "'x"), ("+49 30", "@x")])
-    assert text == "id,v\r\n'=1,\r\n-1,true\r\n''=1,'x\r\n+49 30,'@x\r\n"
+    text = write_csv(("id", "v"), [("=1", None), ("-1", True), ("'=1", "'x"), ("+49 30", "@x"), ("-1,000.5", " =1")])
+    assert text.splitlines() == [
+        '"id","v"', '"\'=1",""', '"-1","true"', '"\'\'=1","\'x"', '"\'+49 30","\'@x"', '"-1,000.5","\' =1"',
+    ]  # fmt: skip
 
 
+RUNS = [
+    "=1+1", "+1+1", "-1-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1", "＋1", "－1", "＠A1", "﹦1", "﹢1", "﹣1",
+    "﹫A1",
+    "\u22121",
+    " =1", "\u00a0=1", "\u3000+1", "\u200b=1", "\ufeff=1", "\x0b=1", " \t @x", "-2e5", "+49 (30) 123-45", "-", "=", "@",
+    "cmd|'/c calc'!A0", "MSEXCEL|'\\..\\calc.exe'!''", "|calc", '"=1', "''=1", "' =1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("cell", RUNS)
+def test_whatever_a_spreadsheet_could_run_is_written_as_text(cell: str) -> None:
+    ((_, written),) = list(csv.reader(io.StringIO(write_csv(("id", "v"), [("a", cell)]), newline="")))[1:]
+    assert written == "'" + cell
+    assert read_csv(write_csv(("id", "v"), [("a", cell)]), LIMITS).rows == [("a", cell)]
+
+
+@pytest.mark.parametrize(
+    "cell", ["-5", "+5", "-1.5", "-1,000.00", "0", "a=b", "a-b", "x|y", "ann@contoso.com", "'x", ""]
+)
+def test_numbers_and_plain_text_are_written_as_they_are(cell: str) -> None:
+    assert write_csv(("id",), [(cell,)]) == f'"id"\r\n"{cell}"\r\n'
+
+
+BLANK = "".join(map(chr, range(33))) + '\x7f\x85\xa0\u200b\u200e\u2060\u3000\ufeff"'
+STARTS = [*"=+-@＝＋－＠﹦﹢﹣﹫\u2212|"]
+NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]+)*")
 _CELL = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
-_RISKY = st.builds(lambda start, end: start + end, st.text("'=+-@\t\r\n＝01 ,\"", max_size=4), _CELL)
+_RISKY = st.builds(lambda start, end: start + end, st.text("'=+-@\t\r\n＝01 ,\"|!﹣\u3000\ufeff", max_size=4), _CELL)
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(_CELL | _RISKY, _RISKY), max_size=5))
 def test_what_is_written_is_read_back(rows: list[tuple[str, str]]) -> None:
-    assert read_csv(write_csv(("id", "v"), rows), LIMITS) == Rows(("id", "v"), rows)
+    text = write_csv(("id", "v"), rows)
+    assert read_csv(text, LIMITS) == Rows(("id", "v"), rows)
+    for cell in (cell for line in csv.reader(io.StringIO(text, newline="")) for cell in line):
+        bare = cell.lstrip(BLANK)
+        assert bare[:1] not in STARTS or NUMBER.fullmatch(cell), "a spreadsheet could run it"
+        assert cell[:1] not in "\t\r\n" or not cell
 
 
 async def test_a_csv_file_is_a_source(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ async def test_threads_that_hang_are_left_behind_up_to_a_limit(
     released = threading.Event()
     try:
         for _ in range(ABANDONED_MAX):
-            with pytest.raises(SourceError, match="its thread is left behind"):
+            with pytest.raises(SourceError, match="its thread was abandoned"):
                 await in_thread(lambda stop: released.wait(60), 0.05)
         with pytest.raises(SourceError, match=f"{ABANDONED_MAX} earlier reads hang"):
             await in_thread(lambda stop: None, 0.05)
@@ -65,6 +65,6 @@ async def test_a_driver_that_cannot_be_woken_is_left_behind_as_well(
         stop.wakes(lambda: 1 / 0)
         released.wait(60)
 
-    with pytest.raises(SourceError, match="left behind"):
+    with pytest.raises(SourceError, match="was abandoned"):
         await in_thread(work, 0.05)
     released.set()

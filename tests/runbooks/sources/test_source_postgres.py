@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from lucius.runbooks.definition.model import DataSource, MultiValued
+from lucius.runbooks.core.definition.model import DataSource, MultiValued
 from lucius.runbooks.sources import deadline, dialects, sql
 from lucius.runbooks.sources.limits import SourceError, SourceLimits
 from lucius.runbooks.sources.reading import preview, read_source, read_source_members
@@ -87,9 +87,9 @@ async def test_nothing_but_one_reading_statement_runs(unchecked: None, members_u
 
 async def test_a_write_within_a_function_is_refused_as_one(members_url: str) -> None:
     message = await message_of(members_url, "SELECT nextval('counter')::text AS upn")
-    assert "the query would do more than read, and sources are read only" in message
+    assert "the query would write, and sources are read-only" in message
     message = await message_of(members_url, "WITH gone AS (DELETE FROM people RETURNING upn) SELECT upn FROM gone")
-    assert "the query would do more than read, and sources are read only" in message
+    assert "the query would write, and sources are read-only" in message
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ async def test_a_write_within_a_function_is_refused_as_one(members_url: str) -> 
         ("SELECT upn::int AS upn FROM (SELECT 'secret' || upn AS upn FROM people) AS s", "SQLSTATE 22P02"),
         ("SELECT 1 / (size - size) AS upn FROM people", "DivisionByZero"),
         ("SELECT timestamp 'infinity' AS upn", "DataError"),
-        ("SELECT upn, upn FROM people", "letter case at most"),
+        ("SELECT upn, upn FROM people", "at most in letter case"),
         ("SELECT upn, 1 FROM people", "?column?"),
     ],
 )

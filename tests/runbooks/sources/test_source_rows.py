@@ -9,9 +9,10 @@ from uuid import UUID
 import pytest
 
 from lucius.domain.time import iso
-from lucius.runbooks.definition.model import DataSource, MultiValued
+from lucius.runbooks.core.definition.model import DataSource, MultiValued
+from lucius.runbooks.core.source_members import Members
 from lucius.runbooks.sources.limits import SourceError
-from lucius.runbooks.sources.rows import Members, Rows, read_members
+from lucius.runbooks.sources.rows import Rows, read_members
 
 MARCH = "2026-03-15T00:00:00.000Z"
 
@@ -150,7 +151,10 @@ def test_a_moment_without_a_zone_is_utc_wherever_the_process_runs(monkeypatch: p
     assert members.members["b"].values[1] == "2026-03-15T00:00:00Z"
 
 
-@pytest.mark.parametrize("value", [None, "", "soon", "15.03.2026", 1_773_532_800, True, "0001-01-01", "9999-12-31"])
+POISON = ("0001-01-01", "9999-12-31", "0001-01-01T00:00:00+23:59", "1970-01-01T00:00:00+23:59")
+
+
+@pytest.mark.parametrize("value", [None, "", "soon", "15.03.2026", 1_773_532_800, True, *POISON])
 def test_a_bad_batch_time_is_a_fault_and_the_member_is_not_gone(value: Any) -> None:
     members = members_of(("id", "at"), ("a", value), ("b", "2026-03-15"), batch_time_column="at")
     assert list(members.members) == ["b"]

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import resource
 import sqlite3
 import sys
 from pathlib import Path
 
 import pytest
 
-from lucius.runbooks.definition.model import DataSource
+from lucius.runbooks.core.definition.model import DataSource
 from lucius.runbooks.sources import deadline, dialects, sql
 from lucius.runbooks.sources.limits import SourceError, SourceLimits
 from lucius.runbooks.sources.reading import preview, read_source, read_source_members
@@ -103,8 +104,8 @@ async def test_nothing_but_one_select_runs(unchecked: None, members_db: Path, qu
 async def test_no_other_file_is_attached(unchecked: None, members_db: Path, tmp_path: Path) -> None:
     other = tmp_path / "lucius.db"
     sqlite3.connect(other).close()
-    assert "would do more than read" in await message_of(members_db, f"ATTACH DATABASE '{other}' AS own", own=(other,))
-    assert "would do more than read" in await message_of(members_db, f"VACUUM INTO '{tmp_path / 'copy.db'}'")
+    assert "the query would write" in await message_of(members_db, f"ATTACH DATABASE '{other}' AS own", own=(other,))
+    assert "the query would write" in await message_of(members_db, f"VACUUM INTO '{tmp_path / 'copy.db'}'")
     assert not (tmp_path / "copy.db").exists()
 
 
@@ -138,8 +139,8 @@ async def test_the_own_database_is_refused_by_whatever_name(members_db: Path, tm
         ("sqlite+aiosqlite:////tmp/x.db", "driver 'sqlite\\+aiosqlite'"),
         ("sqlite:////nowhere/s3cret.db", "cannot be read: No such file"),
         ("sqlite:////", "not a regular file"),
-        ("s3cret", "MEMBERS_DB holds no SQLAlchemy URL"),
-        ("nonesuch://u:s3cret@h/d", "SQLAlchemy knows no database 'nonesuch'"),
+        ("s3cret", "MEMBERS_DB is not a SQLAlchemy URL"),
+        ("nonesuch://u:s3cret@h/d", "SQLAlchemy does not know the database 'nonesuch'"),
         ("postgresql+asyncpg://u:s3cret@localhost/d", "asynchronous"),
         ("mysql+pymysql://u:s3cret@localhost/d", "install the Python package 'pymysql'"),
     ],
@@ -164,7 +165,7 @@ async def test_a_missing_sqlalchemy_names_the_extra(members_db: Path, monkeypatc
         ("SELECT upn FROM members WHERE OR", "syntax error"),
         ("SELECT CAST(x'73656372657480ff' AS TEXT) AS upn", "OperationalError"),
         ("SELECT json('secret') AS upn", "SQLITE_ERROR"),
-        ("SELECT upn, upn FROM members", "letter case at most"),
+        ("SELECT upn, upn FROM members", "at most in letter case"),
         ('SELECT upn AS "a,b", 1 AS _x FROM members', "begins with _"),
     ],
 )
@@ -186,7 +187,7 @@ async def test_limits_of_rows_columns_and_text_are_kept(members_db: Path) -> Non
     assert "more than 4 rows: narrow the query or raise LUCIUS_SOURCE_ROWS_MAX" in await message_of(
         members_db, query, SourceLimits(rows_max=4)
     )
-    assert "2 columns, and at most 1" in await message_of(members_db, query, SourceLimits(columns_max=1))
+    assert "2 columns; at most 1" in await message_of(members_db, query, SourceLimits(columns_max=1))
     assert "in one cell of the column 'upn'" in await message_of(members_db, query, SourceLimits(cell_chars_max=5))
     assert "50 characters in all" in await message_of(members_db, query, SourceLimits(result_chars_max=50))
 
@@ -213,3 +214,46 @@ async def test_a_query_that_does_not_stop_by_itself_is_interrupted(
     # The thread may need longer to end on a slow machine; what it says then is true as well.
     message = await message_of(members_db, ENDLESS, SourceLimits(query_seconds=0.3))
     assert "ran longer than 0.3 s and was stopped" in message
+
+
+NUMBERS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 3000) "
+TOO_LARGE = "a value or a row has more than 262144 bytes"
+HUNGRY = {
+    "a blob": ("SELECT zeroblob(900000000) AS upn", TOO_LARGE),
+    "random bytes": ("SELECT hex(randomblob(900000000)) AS upn", TOO_LARGE),
+    "replacement": ("SELECT replace(hex(zeroblob(50000)), '0', hex(zeroblob(50000))) AS upn", TOO_LARGE),
+    "gathering": (NUMBERS + "SELECT group_concat(hex(zeroblob(50000))) AS upn FROM n", TOO_LARGE),
+    "JSON": (NUMBERS + "SELECT json_group_array(hex(zeroblob(50000))) AS upn FROM n", TOO_LARGE),
+    "doubling": (
+        "WITH RECURSIVE n(x) AS (SELECT 'x' UNION ALL SELECT x || x FROM n) SELECT max(length(x)) AS upn FROM n",
+        TOO_LARGE,
+    ),
+    "many large cells": (
+        NUMBERS + "SELECT hex(zeroblob(130000)) AS upn, hex(zeroblob(130000)) AS a FROM n",
+        "more than 32768 characters in one cell",
+    ),
+    "bytes in all": (
+        NUMBERS + "SELECT zeroblob(30000) AS upn, zeroblob(30000) AS a, zeroblob(30000) AS b FROM n",
+        "more than 134217728 characters in all",
+    ),
+    "a deep expression": ("SELECT 1" + " + 1" * 600 + " AS upn", "Expression tree is too large"),
+    "many selects": (" UNION ALL ".join(["SELECT 1 AS upn"] * 120), "too many terms in compound SELECT"),
+    "a long pattern": (f"SELECT 'x' LIKE '{'%x' * 600}' AS upn", "LIKE or GLOB pattern too complex"),
+}
+
+
+@pytest.mark.parametrize("what", HUNGRY)
+async def test_a_query_cannot_take_all_the_memory(members_db: Path, what: str) -> None:
+    query, told = HUNGRY[what]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert told in await message_of(members_db, query)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400_000, "kilobytes"
+
+
+async def test_padding_beyond_the_limit_gives_nothing(members_db: Path) -> None:
+    assert (await read(members_db, "SELECT printf('%*d', 900000000, 1) AS upn")).rows == [(None,)]
+
+
+async def test_numbers_count_as_well(members_db: Path) -> None:
+    limits = SourceLimits(result_chars_max=1_000)
+    assert "1000 characters in all" in await message_of(members_db, NUMBERS + "SELECT x AS upn FROM n", limits)

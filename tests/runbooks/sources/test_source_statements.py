@@ -24,8 +24,8 @@ def test_an_address_that_would_commit_by_itself_is_refused() -> None:
 
 def test_a_word_for_writing_is_not_sent_to_a_database_that_cannot_be_fenced() -> None:
     writing = "WITH a AS (SELECT 1) delete FROM b"
-    assert "may not have the word DELETE" in (unfenced_fault("databricks", writing) or "")
-    assert "may not have the word INTO" in (unfenced_fault("mssql", "SELECT a INTO b FROM c") or "")
+    assert "may not contain the word DELETE" in (unfenced_fault("databricks", writing) or "")
+    assert "may not contain the word INTO" in (unfenced_fault("mssql", "SELECT a INTO b FROM c") or "")
     assert unfenced_fault("mssql", "SELECT created, updated, replace(a, 'x', 'y') FROM b") is None
     assert "word INTO" in (unfenced_fault("mysql", "SELECT a FROM b INTO OUTFILE 'c'") or "")
     assert [unfenced_fault(name, writing) for name in ("sqlite", "postgresql")] == [None, None]

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
 import msgspec
 
 from lucius.buses.sql import statements
-from lucius.buses.sql.store import MessageStore
+from lucius.buses.sql.store import (
+    MessageStore,
+    read_properties,
+    read_subscription,
+    settle_script,
+    subscription_row,
+)
+from lucius.buses.sql.too_long_waits import TooLongWaits
 from lucius.buses.sql.upkeep import Upkeep
+from lucius.buses.waiting import Waiting
 from lucius.domain.time import Instant, after
 from lucius.ports.bus import (
+    DEAD_LETTER_SECONDS,
     DeadLetter,
     Delivery,
     DeliveryRef,
@@ -27,11 +35,10 @@ from lucius.sql.database import Database, Fetch, Row, Run, Script
 
 T = TypeVar("T")
 
-SHARED_POLL_SECONDS = 0.05
-"""How often a receiver looks for what another process published; of what is published here it hears at once."""
+LOOK_SECONDS = 0.05
+"""How often one of the receivers looks for what another process published; what is published here wakes one at once."""
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -42,16 +49,23 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 class SqlBus:
-    def __init__(self, database: Database, clock: Clock, message_bytes_max: int = 262_144) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        message_bytes_max: int = 262_144,
+        dead_seconds: float = DEAD_LETTER_SECONDS,
+    ) -> None:
         self.database = database
         self._store = MessageStore(database)
         self.message_bytes_max = message_bytes_max
         self._clock = clock
         self._known: dict[tuple[str, str], _Known] = {}
         self._by_topic: dict[str, list[_Known]] = {}
-        self._waiters: dict[int, set[asyncio.Event]] = {}
+        self._waiting: Waiting[int] = Waiting(LOOK_SECONDS)
         self._turn = 0
-        self._upkeep = Upkeep(clock)
+        self._too_long = TooLongWaits(clock)
+        self._upkeep = Upkeep(clock, dead_seconds)
 
     async def __aenter__(self) -> SqlBus:
         await self._refresh()
@@ -69,17 +83,19 @@ class SqlBus:
             return
 
         def script() -> Script[None]:
-            rows = [(s.topic, s.name, _encode(s.where).decode(), s.delivery_max, s.ttl_seconds) for s in wanted]
-            yield Run(statements.DECLARE, rows)
+            yield Run(statements.DECLARE, [subscription_row(one) for one in wanted])
 
         await self._store.write(script)
         await self._refresh()
 
     async def _refresh(self) -> None:
+        await self._store.read(self._refresh_script)
+
+    def _refresh_script(self) -> Script[None]:
         known: dict[tuple[str, str], _Known] = {}
         by_topic: dict[str, list[_Known]] = {}
-        for row in await self._store.fetch(statements.SUBSCRIPTIONS):
-            one = _read_subscription(row)
+        for row in (yield Fetch(statements.SUBSCRIPTIONS)):
+            one = _Known(row[0], read_subscription(row))
             known[row[1], row[2]] = one
             by_topic.setdefault(row[1], []).append(one)
         self._known, self._by_topic = known, by_topic
@@ -103,30 +119,36 @@ class SqlBus:
             return Refused(f"nobody subscribes to topic {message.topic}")
         return None
 
-    def enlisted(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> Script[None]:
-        """Publish and settle as part of somebody's transaction."""
+    def enlisted(
+        self, messages: Sequence[Message], settled: Sequence[DeliveryRef], are_unique: bool = False
+    ) -> Script[None]:
+        """Publish and settle as part of somebody's transaction. `are_unique`: nobody publishes these ids again, so they
+        need not be remembered to find duplicates."""
         now = self._clock.now()
         if messages:
             # Another process may have declared a subscription since this one last looked.
             by_topic: dict[str, list[_Known]] = {}
             topics = sorted({message.topic for message in messages})
             for row in (yield Fetch(statements.SUBSCRIPTIONS_OF, [topics])):
-                by_topic.setdefault(row[1], []).append(_read_subscription(row))
-            rows = [row for message in messages for row in _rows(message, by_topic.get(message.topic, ()), now)]
+                by_topic.setdefault(row[1], []).append(_Known(row[0], read_subscription(row)))
+            rows = [
+                row for message in messages for row in _rows(message, by_topic.get(message.topic, ()), now, are_unique)
+            ]
             if rows:
-                yield Run(statements.PUBLISH, rows, at_once=True)
-        ended: dict[int, list[str]] = {}
-        for message_id, subscription_id in self._keyed(settled):
-            ended.setdefault(subscription_id, []).append(message_id)
-        for subscription_id in sorted(ended):
-            yield Fetch(statements.SETTLE_ALL, (ended[subscription_id], subscription_id, now))
+                yield Run(statements.PUBLISH, rows, in_one_statement=True)
+        yield from self._learn(settled)
+        yield from settle_script(self._keyed(settled), now)
 
     def committed(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> None:
-        """Tell receivers in this process that there is something new."""
+        """Wake a receiver in this process for each message."""
         for message in messages:
             for known in self._by_topic.get(message.topic, ()):
-                for event in self._waiters.get(known.id, ()):
-                    event.set()
+                self._waiting.wake(known.id)
+
+    def _learn(self, refs: Sequence[DeliveryRef]) -> Script[None]:
+        """Look again if one of these is in a subscription that another process has declared since."""
+        if any((ref.topic, ref.subscription) not in self._known for ref in refs):
+            yield from self._refresh_script()
 
     def _keyed(self, refs: Sequence[DeliveryRef]) -> list[tuple[str, int]]:
         """Message id and subscription of each, in the order in which rows are locked."""
@@ -145,28 +167,15 @@ class SqlBus:
         if any((topic, subscription) not in self._known for topic in topics):
             await self._refresh()
         wanted = [known for topic in topics if (known := self._known.get((topic, subscription))) is not None]
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + wait_seconds
-        event = asyncio.Event()
-        for known in wanted:
-            self._waiters.setdefault(known.id, set()).add(event)
-        try:
-            while True:
-                event.clear()
-                taken = await self._take(wanted, limit, lock_seconds)
-                left = deadline - loop.time()
-                if taken or left <= 0 or not wanted:
-                    return taken
-                try:
-                    await asyncio.wait_for(event.wait(), min(left, SHARED_POLL_SECONDS))
-                except TimeoutError:
-                    continue
-        finally:
-            for known in wanted:
-                self._waiters[known.id].discard(event)
+        return await self._waiting.receive(
+            [known.id for known in wanted], limit, wait_seconds, lambda: self._take(wanted, limit, lock_seconds)
+        )
 
     async def _take(self, wanted: Sequence[_Known], limit: int, lock_seconds: float) -> list[Delivery]:
         ids = [known.id for known in wanted]
+        too_long = self._too_long.look(ids, lock_seconds)
+        if too_long is not None:
+            await self._store.write(too_long)
         if not ids or not await self._store.fetch(statements.IS_ANY_READY, ids, self._clock.now()):
             return []
         self._turn += 1
@@ -188,31 +197,39 @@ class SqlBus:
         for subscription_id, row in _in_turns([(id_, ready[id_]) for id_ in order if id_ in ready]):
             if len(taken) >= limit:
                 break
-            if row[4] >= by_id[subscription_id].delivery_max:
-                buried.append((row[0], now, "DELIVERED_TOO_OFTEN"))
+            subscription = by_id[subscription_id]
+            if row[4] >= subscription.delivery_max:
+                buried.append((row[0], now, "DELIVERED_TOO_OFTEN", int(subscription.keeps_dead_bodies)))
             else:
                 taken.append((subscription_id, row))
         if buried:
             yield Run(statements.BURY_BY_SEQ, buried)
         if taken:
-            yield Run(statements.LOCK, [(row[0], until) for _, row in taken], at_once=True)
+            yield Run(statements.LOCK, [(row[0], until) for _, row in taken], in_one_statement=True)
         return [_delivery(by_id[subscription_id], row, until) for subscription_id, row in taken]
 
     async def settle(self, refs: Sequence[DeliveryRef]) -> None:
         await self._store.write(lambda: self.enlisted((), refs))
 
+    async def withdraw(self, refs: Sequence[DeliveryRef]) -> set[DeliveryRef]:
+        # A receiver that locks the row first makes this statement wait for it, and then find the message locked.
+        return await self._store.write(lambda: self._matching(statements.WITHDRAW, refs))
+
     async def abandon(self, refs: Sequence[DeliveryRef], delay_seconds: float = 0.0) -> None:
         visible_at = after(self._clock.now(), delay_seconds) if delay_seconds else 0
         keys = self._keyed(refs)
         await self._store.run_each(statements.UNLOCK, [(*key, visible_at) for key in keys])
-        for _, subscription_id in keys:
-            for event in self._waiters.get(subscription_id, ()):
-                event.set()
+        self._wake(subscription_id for _, subscription_id in keys)
+
+    def _wake(self, subscription_ids: Iterable[int]) -> None:
+        for subscription_id in subscription_ids:
+            self._waiting.wake(subscription_id)
 
     async def renew(self, refs: Sequence[DeliveryRef], lock_seconds: float) -> list[bool]:
         now = self._clock.now()
 
         def script() -> Script[set[tuple[str, int]]]:
+            yield from self._learn(refs)
             held = set()
             for message_id, subscription_id in self._keyed(refs):
                 args = (message_id, subscription_id, now, after(now, lock_seconds))
@@ -225,22 +242,44 @@ class SqlBus:
 
     async def dead_letter(self, refs: Sequence[DeliveryRef], reason: str) -> None:
         now = self._clock.now()
-        await self._store.run_each(statements.BURY, [(*key, now, reason) for key in self._keyed(refs)])
+        keeps = {one.id: int(one.subscription.keeps_dead_bodies) for one in self._known.values()}
+        rows = [(*key, now, reason, keeps[key[1]]) for key in self._keyed(refs)]
+        await self._store.run_each(statements.BURY, rows)
+
+    async def send_again(self, letters: Mapping[DeliveryRef, bytes | None]) -> set[DeliveryRef]:
+        now = self._clock.now()
+
+        def script() -> Script[set[DeliveryRef]]:
+            yield from self._learn(list(letters))
+            back = set()
+            for ref in sorted(letters, key=lambda ref: ref.message_id):
+                known = self._known.get((ref.topic, ref.subscription))
+                if known is not None:
+                    expires_at = after(now, known.subscription.ttl_seconds)
+                    args = (ref.message_id, known.id, now, expires_at, letters[ref])
+                    if (yield Fetch(statements.SEND_AGAIN, args)):
+                        back.add(ref)
+            return back
+
+        back = await self._store.write(script)
+        self._wake({self._known[ref.topic, ref.subscription].id for ref in back})
+        return back
 
     # --- Looking -----------------------------------------------------------------------------------------------------
 
     async def still_queued(self, refs: Sequence[DeliveryRef]) -> set[DeliveryRef]:
+        return await self._store.read(lambda: self._matching(statements.WAITING, refs))
+
+    def _matching(self, statement: str, refs: Sequence[DeliveryRef]) -> Script[set[DeliveryRef]]:
+        """Those of these messages for which a statement about one message at this moment finds a row."""
+        yield from self._learn(refs)
         now = self._clock.now()
-
-        def script() -> Script[set[DeliveryRef]]:
-            waiting = set()
-            for ref in refs:
-                for key in self._keyed([ref]):
-                    if (yield Fetch(statements.WAITING, (*key, now))):
-                        waiting.add(ref)
-            return waiting
-
-        return await self._store.read(script)
+        by_key = {key: ref for ref in refs for key in self._keyed([ref])}
+        found = set()
+        for key in sorted(by_key):
+            if (yield Fetch(statement, (*key, now))):
+                found.add(by_key[key])
+        return found
 
     async def depths(self) -> list[Depth]:
         queued = {row[0]: row for row in await self._store.fetch(statements.DEPTHS, self._clock.now())}
@@ -260,33 +299,18 @@ class SqlBus:
             )
         return depths
 
-    async def dead_letters(self, limit: int) -> list[DeadLetter]:
-        by_id = {known.id: known.subscription for known in self._known.values()}
-        return [
-            DeadLetter(
-                ref=DeliveryRef(by_id[row[0]].topic, by_id[row[0]].name, row[1]),
-                properties=_decode(row[2]),
-                delivery_count=row[3],
-                reason=row[4],
-                dead_at=row[5],
-            )
-            for row in await self._store.fetch(statements.DEAD_LETTERS, limit)
-            if row[0] in by_id
-        ]
+    async def dead_letters(self, limit: int, topics: Sequence[str] = ()) -> list[DeadLetter]:
+        return await self._store.dead_letters(limit, topics, {known.id: key for key, known in self._known.items()})
+
+    async def health(self) -> str:
+        return await self._store.health()
 
     async def upkeep(self) -> None:
         await self._refresh()
         await self._store.write(self._upkeep.expire_script)
 
 
-def _read_subscription(row: Row) -> _Known:
-    return _Known(
-        row[0],
-        Subscription(topic=row[1], name=row[2], where=_decode(row[3]), delivery_max=row[4], ttl_seconds=row[5]),
-    )
-
-
-def _rows(message: Message, wanting: Sequence[_Known], now: Instant) -> Iterable[tuple[Any, ...]]:
+def _rows(message: Message, wanting: Sequence[_Known], now: Instant, is_unique: bool) -> Iterable[tuple[Any, ...]]:
     """A row for each subscription whose filter the message passes."""
     properties: str | None = None
     for known in wanting:
@@ -296,7 +320,7 @@ def _rows(message: Message, wanting: Sequence[_Known], now: Instant) -> Iterable
         properties = properties or _encode(message.properties).decode()
         visible_at = message.deliver_at or now
         expires_at = after(now, known.subscription.ttl_seconds)
-        yield (known.id, message.id, message.body, properties, now, visible_at, expires_at)
+        yield (known.id, message.id, message.body, properties, now, visible_at, expires_at, int(is_unique))
 
 
 def _in_turns(queues: list[tuple[int, list[Row]]]) -> Iterable[tuple[int, Row]]:
@@ -312,7 +336,7 @@ def _delivery(subscription: Subscription, row: Row, until: Instant) -> Delivery:
     return Delivery(
         ref=DeliveryRef(subscription.topic, subscription.name, row[1]),
         body=bytes(row[2]),
-        properties=_decode(row[3]),
+        properties=read_properties(row[3], row[1]),
         delivery_count=row[4] + 1,
         locked_until=until,
     )

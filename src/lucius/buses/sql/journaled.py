@@ -7,18 +7,26 @@ costs no write and no read; only a message that is delivered a second time has i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
 import msgspec
 
-from lucius.buses.queues import Held, Queue, Queues, delivery
+from lucius.buses.queues import Queue, QueuedMessage, Queues, delivery
 from lucius.buses.sql import statements
-from lucius.buses.sql.store import MessageStore
+from lucius.buses.sql.store import (
+    MessageStore,
+    read_properties,
+    read_subscription,
+    settle_script,
+    subscription_row,
+)
 from lucius.buses.sql.upkeep import Upkeep
 from lucius.domain.time import Instant, after
 from lucius.ports.bus import (
+    DEAD_LETTER_SECONDS,
+    BusUnavailable,
     DeadLetter,
     Delivery,
     DeliveryRef,
@@ -35,12 +43,20 @@ T = TypeVar("T")
 BODIES_BYTES_MAX = 33_554_432
 """Bodies kept in memory; those beyond it are read again when they are delivered."""
 
+WITHDRAWAL_SECONDS_MAX = 60.0
+"""How long a message that is being withdrawn is kept back, should nobody see the end of it."""
+
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class JournaledBus:
-    def __init__(self, database: Database, clock: Clock, message_bytes_max: int = 262_144) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        message_bytes_max: int = 262_144,
+        dead_seconds: float = DEAD_LETTER_SECONDS,
+    ) -> None:
         if database.is_shared:
             raise ValueError("other processes may write to this database: use SqlBus")
         self.database = database
@@ -49,7 +65,7 @@ class JournaledBus:
         self._clock = clock
         self._queues = Queues(clock, message_bytes_max)
         self._ids: dict[tuple[str, str], int] = {}
-        self._upkeep = Upkeep(clock)
+        self._upkeep = Upkeep(clock, dead_seconds)
         self._bodies_bytes = 0
 
     async def __aenter__(self) -> JournaledBus:
@@ -65,15 +81,14 @@ class JournaledBus:
         """What was queued when the last owner stopped, however it stopped."""
         by_id: dict[int, Queue] = {}
         for row in await self._store.fetch(statements.SUBSCRIPTIONS):
-            subscription = Subscription(
-                topic=row[1], name=row[2], where=_decode(row[3]), delivery_max=row[4], ttl_seconds=row[5]
-            )
             self._ids[row[1], row[2]] = row[0]
-            by_id[row[0]] = self._queues.declare(subscription)
+            by_id[row[0]] = self._queues.declare(read_subscription(row))
         now = self._clock.now()
         for row in await self._store.fetch(statements.QUEUED):
-            held = Held(row[1], None, _decode(row[2]), row[3], row[4], row[6], row[5])
-            by_id[row[0]].add(held, now)
+            queue = by_id.get(row[0])
+            if queue is not None:
+                properties = read_properties(row[2], row[1])
+                queue.add(QueuedMessage(row[1], None, properties, row[3], row[4], row[6], row[5]), now)
 
     async def declare(self, subscriptions: Sequence[Subscription]) -> None:
         wanted = [s for s in subscriptions if (q := self._queues.find(s.topic, s.name)) is None or q.subscription != s]
@@ -81,8 +96,7 @@ class JournaledBus:
             return
 
         def script() -> Script[Sequence[Row]]:
-            rows = [(s.topic, s.name, _encode(s.where).decode(), s.delivery_max, s.ttl_seconds) for s in wanted]
-            yield Run(statements.DECLARE, rows)
+            yield Run(statements.DECLARE, [subscription_row(one) for one in wanted])
             return (yield Fetch(statements.SUBSCRIPTIONS))
 
         for row in await self._store.write(script):
@@ -114,14 +128,16 @@ class JournaledBus:
             self.committed([message for message in taken if message.id in new], ())
         return answers
 
-    def enlisted(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> Script[None]:
-        """Publish and settle as part of somebody's transaction; `committed` makes it take effect."""
+    def enlisted(
+        self, messages: Sequence[Message], settled: Sequence[DeliveryRef], are_unique: bool = False
+    ) -> Script[None]:
+        """Publish and settle as part of somebody's transaction; `committed` makes it take effect. `are_unique`: nobody
+        publishes these ids again, so they need not be remembered to find duplicates."""
         now = self._clock.now()
-        rows = [row for message in messages for row in self._rows(message, now)]
+        rows = [row for message in messages for row in self._rows(message, now, are_unique)]
         if rows:
             yield Run(statements.PUBLISH, rows)
-        if settled:
-            yield Run(statements.SETTLE, [(*key, now) for key in self._keyed(settled)])
+        yield from settle_script(self._keyed(settled), now)
 
     def committed(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> None:
         for message in messages:
@@ -131,21 +147,20 @@ class JournaledBus:
             self._queues.add(message)
         for ref in settled:
             queue = self._queues.find(ref.topic, ref.subscription)
-            held = queue.remove(ref.message_id) if queue is not None else None
-            if held is not None:
-                self._bodies_bytes -= len(held.body or b"")
+            if queue is not None:
+                self._bodies_bytes -= queue.remove(ref.message_id)
 
     def _topic_ids(self, message: Message) -> list[int]:
         return [self._ids[q.subscription.topic, q.subscription.name] for q in self._queues.wanting(message)]
 
-    def _rows(self, message: Message, now: Instant) -> Iterable[tuple[Any, ...]]:
+    def _rows(self, message: Message, now: Instant, is_unique: bool) -> Iterable[tuple[Any, ...]]:
         properties = _encode(message.properties).decode()
         for queue in self._queues.wanting(message):
             subscription = queue.subscription
             subscription_id = self._ids[subscription.topic, subscription.name]
             expires_at = after(now, subscription.ttl_seconds)
             visible_at = message.deliver_at or now
-            yield (subscription_id, message.id, message.body, properties, now, visible_at, expires_at)
+            yield (subscription_id, message.id, message.body, properties, now, visible_at, expires_at, int(is_unique))
 
     def _keyed(self, refs: Sequence[DeliveryRef]) -> list[tuple[str, int]]:
         keys = ((ref.message_id, self._ids.get((ref.topic, ref.subscription))) for ref in refs)
@@ -174,7 +189,7 @@ class JournaledBus:
             and (body := held.body or bodies.get((held.message_id, self._id_of(queue)))) is not None
         ]
 
-    async def _bodies(self, missing: Sequence[tuple[Queue, Held]]) -> dict[tuple[str, int], bytes]:
+    async def _bodies(self, missing: Sequence[tuple[Queue, QueuedMessage]]) -> dict[tuple[str, int], bytes]:
         if not missing:
             return {}
         found = await self._store.fetch(statements.BODIES, [held.message_id for _, held in missing])
@@ -193,10 +208,10 @@ class JournaledBus:
         now = self._clock.now()
         held = queue.held.get(message_id)
         if held is not None:
-            row = (message_id, self._id_of(queue), now, reason, held.delivery_count)
+            keeps = int(queue.subscription.keeps_dead_bodies)
+            row = (message_id, self._id_of(queue), now, reason, keeps, held.delivery_count)
             await self._store.run_each(statements.BURY_COUNTED, [row])
-            queue.bury(message_id, now, reason)
-            self._bodies_bytes -= len(held.body or b"")
+            self._bodies_bytes -= queue.remove(message_id)  # The table keeps it; memory need not.
 
     def _id_of(self, queue: Queue) -> int:
         return self._ids[queue.subscription.topic, queue.subscription.name]
@@ -205,15 +220,22 @@ class JournaledBus:
         await self._store.write(lambda: self.enlisted((), refs))
         self.committed((), refs)
 
+    async def withdraw(self, refs: Sequence[DeliveryRef]) -> set[DeliveryRef]:
+        waiting = await self.still_queued(refs)
+        # Not deliverable until that is written, so that nobody receives it meanwhile.
+        self._queues.release(waiting, after(self._clock.now(), WITHDRAWAL_SECONDS_MAX))
+        try:
+            await self.settle(list(waiting))
+        except BusUnavailable:
+            self._queues.release(waiting, self._clock.now())
+            raise
+        return waiting
+
     async def abandon(self, refs: Sequence[DeliveryRef], delay_seconds: float = 0.0) -> None:
-        now = self._clock.now()
-        visible_at = after(now, delay_seconds)
-        found = [one for ref in refs if (one := self._queues.held(ref)) is not None]
+        visible_at = after(self._clock.now(), delay_seconds)
         if delay_seconds:
-            rows = [(held.message_id, self._id_of(queue), visible_at) for queue, held in found]
-            await self._store.run_each(statements.UNLOCK, rows)
-        for queue, held in found:
-            queue.release(held, now, visible_at)
+            await self._store.run_each(statements.UNLOCK, [(*key, visible_at) for key in self._keyed(refs)])
+        self._queues.release(refs, visible_at)
 
     async def renew(self, refs: Sequence[DeliveryRef], lock_seconds: float) -> list[bool]:
         return [self._queues.renew(ref, lock_seconds) for ref in refs]
@@ -223,6 +245,28 @@ class JournaledBus:
             found = self._queues.held(ref)
             if found is not None:
                 await self._bury(found[0], ref.message_id, reason)
+
+    async def send_again(self, letters: Mapping[DeliveryRef, bytes | None]) -> set[DeliveryRef]:
+        now = self._clock.now()
+        queues = {ref: self._queues.find(ref.topic, ref.subscription) for ref in letters}
+
+        def script() -> Script[list[tuple[DeliveryRef, Queue, QueuedMessage]]]:
+            back = []
+            for ref, queue in queues.items():
+                if queue is None:
+                    continue
+                expires_at = after(now, queue.subscription.ttl_seconds)
+                args = (ref.message_id, self._id_of(queue), now, expires_at, letters[ref])
+                for row in (yield Fetch(statements.SEND_AGAIN, args)):
+                    properties = read_properties(row[0], ref.message_id)
+                    back.append((ref, queue, QueuedMessage(ref.message_id, None, properties, now, now, expires_at)))
+            return back
+
+        back = await self._store.write(script)
+        for _, queue, held in back:
+            queue.add(held, now)
+            self._queues.wake(queue)
+        return {ref for ref, _, _ in back}
 
     # --- Looking -----------------------------------------------------------------------------------------------------
 
@@ -236,22 +280,14 @@ class JournaledBus:
             msgspec.structs.replace(queue.depth(now), dead=dead.get(self._id_of(queue), 0)) for queue in self._queues
         ]
 
-    async def dead_letters(self, limit: int) -> list[DeadLetter]:
-        by_id = {known: key for key, known in self._ids.items()}
-        return [
-            DeadLetter(
-                ref=DeliveryRef(*by_id[row[0]], row[1]),
-                properties=_decode(row[2]),
-                delivery_count=row[3],
-                reason=row[4],
-                dead_at=row[5],
-            )
-            for row in await self._store.fetch(statements.DEAD_LETTERS, limit)
-        ]
+    async def dead_letters(self, limit: int, topics: Sequence[str] = ()) -> list[DeadLetter]:
+        return await self._store.dead_letters(limit, topics, {known: key for key, known in self._ids.items()})
+
+    async def health(self) -> str:
+        return await self._store.health()
 
     async def upkeep(self) -> None:
         for queue in list(self._queues):
-            queue.dead.clear()  # They are in the database; memory need not keep them too.
             for held, reason in queue.spent(self._clock.now()):
                 await self._bury(queue, held.message_id, reason)
         await self._store.write(self._upkeep.forget_script)

@@ -1,22 +1,28 @@
 """Every statement of the bus, in PostgreSQL's dialect (see `lucius.sql.dialect`).
 
 A message is one row per subscription that wanted it. QUEUED rows are deliverable from `visible_at` on: a lock is
-nothing but a `visible_at` that lies ahead. SETTLED rows are kept, emptied, until the duplicate window has passed.
+nothing but a `visible_at` that lies ahead. A settled message is removed if its id cannot be published again; else its
+row is kept as SETTLED, emptied, until the duplicate window has passed. DEAD rows are emptied too, unless their
+subscription keeps bodies, and go with their job or after a set time.
 """
 
 from __future__ import annotations
 
 DECLARE = (
-    "INSERT INTO subscriptions (topic, name, filter, delivery_max, ttl_seconds) VALUES ($1, $2, $3, $4, $5)"
+    "INSERT INTO subscriptions (topic, name, filter, delivery_max, ttl_seconds, keeps_dead_bodies)"
+    " VALUES ($1, $2, $3, $4, $5, $6)"
     " ON CONFLICT (topic, name) DO UPDATE SET filter = excluded.filter, delivery_max = excluded.delivery_max,"
-    " ttl_seconds = excluded.ttl_seconds"
+    " ttl_seconds = excluded.ttl_seconds, keeps_dead_bodies = excluded.keeps_dead_bodies"
 )
-SUBSCRIPTIONS = "SELECT subscription_id, topic, name, filter, delivery_max, ttl_seconds FROM subscriptions"
+SUBSCRIPTIONS = (
+    "SELECT subscription_id, topic, name, filter, delivery_max, ttl_seconds, keeps_dead_bodies FROM subscriptions"
+)
+PING = "SELECT message_seq FROM messages LIMIT 1"
 SUBSCRIPTIONS_OF = f"{SUBSCRIPTIONS} WHERE topic = ANY($1::text[])"
 
 PUBLISH = (
     "INSERT INTO messages (subscription_id, message_id, state, body, properties, enqueued_at, visible_at,"
-    " delivery_count, expires_at) VALUES ($1, $2, 'QUEUED', $3, $4, $5, $6, 0, $7)"
+    " delivery_count, expires_at, is_unique) VALUES ($1, $2, 'QUEUED', $3, $4, $5, $6, 0, $7, $8)"
     " ON CONFLICT (message_id, subscription_id) DO NOTHING"
 )
 
@@ -49,24 +55,38 @@ RENEW = (
     "UPDATE messages SET visible_at = $4 WHERE message_id = $1 AND subscription_id = $2 AND state = 'QUEUED'"
     " AND delivery_count > 0 AND visible_at > $3 RETURNING message_id"
 )
-SETTLE = (
-    "UPDATE messages SET state = 'SETTLED', body = NULL, properties = '', ended_at = $3"
-    " WHERE message_id = $1 AND subscription_id = $2 AND state = 'QUEUED'"
+_OF_THESE = (  # Ids, and ids with their subscriptions: one message may be in several.
+    " WHERE message_id = ANY($1::text[]) AND message_id || ' ' || subscription_id = ANY($2::text[])"
+    " AND state = 'QUEUED'"
 )
-SETTLE_ALL = (
+SETTLE_UNIQUE = f"DELETE FROM messages{_OF_THESE} AND is_unique = 1"
+SETTLE = (
+    f"UPDATE messages SET state = 'SETTLED', body = NULL, properties = '', ended_at = $3{_OF_THESE} AND is_unique = 0"
+)
+WITHDRAW = (
     "UPDATE messages SET state = 'SETTLED', body = NULL, properties = '', ended_at = $3"
-    " WHERE message_id = ANY($1::text[]) AND subscription_id = $2 AND state = 'QUEUED'"
+    " WHERE message_id = $1 AND subscription_id = $2 AND state = 'QUEUED' AND (visible_at <= $3 OR delivery_count = 0)"
+    " RETURNING message_id"
 )
 BURY = (
-    "UPDATE messages SET state = 'DEAD', ended_at = $3, reason = $4"
+    "UPDATE messages SET state = 'DEAD', ended_at = $3, reason = $4, body = CASE WHEN $5::bigint = 1 THEN body END"
     " WHERE message_id = $1 AND subscription_id = $2 AND state = 'QUEUED'"
 )
 BURY_COUNTED = (
-    "UPDATE messages SET state = 'DEAD', ended_at = $3, reason = $4, delivery_count = $5"
-    " WHERE message_id = $1 AND subscription_id = $2 AND state = 'QUEUED'"
+    "UPDATE messages SET state = 'DEAD', ended_at = $3, reason = $4, body = CASE WHEN $5::bigint = 1 THEN body END,"
+    " delivery_count = $6 WHERE message_id = $1 AND subscription_id = $2 AND state = 'QUEUED'"
 )
 BURY_BY_SEQ = (
-    "UPDATE messages SET state = 'DEAD', ended_at = $2, reason = $3 WHERE message_seq = $1 AND state = 'QUEUED'"
+    "UPDATE messages SET state = 'DEAD', ended_at = $2, reason = $3, body = CASE WHEN $4::bigint = 1 THEN body END"
+    " WHERE message_seq = $1 AND state = 'QUEUED'"
+)
+SHORTEN_LOCKS = (
+    "UPDATE messages SET visible_at = $2 WHERE subscription_id = ANY($1::bigint[]) AND state = 'QUEUED'"
+    " AND visible_at > $3 AND delivery_count > 0"
+)
+SHOW_NEW = (
+    "UPDATE messages SET visible_at = $2, enqueued_at = $2 WHERE subscription_id = ANY($1::bigint[])"
+    " AND state = 'QUEUED' AND visible_at > $3 AND visible_at = enqueued_at AND delivery_count = 0"
 )
 WAITING = (
     "SELECT message_id FROM messages WHERE message_id = $1 AND subscription_id = $2 AND state = 'QUEUED'"
@@ -78,11 +98,22 @@ DEPTHS = (
     " FROM messages WHERE state = 'QUEUED' GROUP BY subscription_id"
 )
 DEAD_COUNTS = "SELECT subscription_id, COUNT(*) FROM messages WHERE state = 'DEAD' GROUP BY subscription_id"
-DEAD_LETTERS = (
-    "SELECT subscription_id, message_id, properties, delivery_count, reason, ended_at FROM messages"
-    " WHERE state = 'DEAD' ORDER BY ended_at DESC LIMIT $1"
+_DEAD_LETTERS = (
+    "SELECT subscription_id, message_id, properties, delivery_count, reason, ended_at, body FROM messages"
+    " WHERE state = 'DEAD'"
+)
+DEAD_LETTERS = f"{_DEAD_LETTERS} ORDER BY ended_at DESC LIMIT $1"
+DEAD_LETTERS_OF = f"{_DEAD_LETTERS} AND subscription_id = ANY($2::bigint[]) ORDER BY ended_at DESC LIMIT $1"
+SEND_AGAIN = (
+    "UPDATE messages SET state = 'QUEUED', ended_at = NULL, reason = NULL, delivery_count = 0, enqueued_at = $3,"
+    " visible_at = $3, expires_at = $4, body = COALESCE($5::bytea, body) WHERE message_id = $1 AND subscription_id = $2"
+    " AND state = 'DEAD' AND COALESCE($5::bytea, body) IS NOT NULL RETURNING properties"
 )
 
-EXPIRED = "SELECT message_seq FROM messages WHERE state = 'QUEUED' AND expires_at <= $1 LIMIT $2"
+EXPIRED = (
+    "SELECT m.message_seq, s.keeps_dead_bodies FROM messages m JOIN subscriptions s USING (subscription_id)"
+    " WHERE m.state = 'QUEUED' AND m.expires_at <= $1 LIMIT $2"
+)
+OLD_DEAD = "SELECT message_seq FROM messages WHERE state = 'DEAD' AND ended_at < $1 LIMIT $2"
 SETTLED_PAGE = "SELECT message_seq, state, ended_at FROM messages WHERE message_seq > $1 ORDER BY message_seq LIMIT $2"
 FORGET = "DELETE FROM messages WHERE message_seq = $1"

@@ -9,6 +9,6 @@ THEMES = (delivery, duplicates, acks, results, refusals, lease, life)
 
 
 def every_case() -> list[Case]:
-    """In the order in which they run: what a service needs first comes first."""
+    """In the order in which they run: basic requirements first."""
     order = [theme.__name__.rpartition(".")[2] for theme in THEMES]
     return sorted(CASES, key=lambda case: order.index(case.theme))

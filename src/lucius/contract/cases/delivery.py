@@ -19,11 +19,11 @@ ODD_TENANT = "müller & söhne 100% 東京"
 
 @case(
     "ack-in-time",
-    checks="An ACK with the attempt's five ids and its token comes in time, before the RESULT or together with it",
-    catches="a service that works first and acknowledges afterwards, or never",
-    why="Without an ACK the directive is handed out again after a third of the ack timeout, and the attempt is lost "
+    checks="An ACK with the attempt's five ids and its token arrives in time, before the RESULT or together with it",
+    catches="a service that acknowledges after the work, or never",
+    why="Without an ACK the directive is redelivered after a third of the ack timeout, and the attempt is lost "
     "when the timeout ends.",
-    remedy="Send the ACK as soon as the directive is taken, and begin to work when it is answered.",
+    remedy="Send the ACK as soon as the directive is pulled, and start the work when it is answered.",
 )
 def ack_in_time(stage: Stage) -> None:
     attempt = stage.deliver()
@@ -37,13 +37,12 @@ def ack_in_time(stage: Stage) -> None:
 
 @case(
     "result-good",
-    checks="The sample's RESULT is `SUCCEEDED` and meets the schema; files that its artifacts name exist in the "
+    checks="The sample's RESULT is `SUCCEEDED` and matches the schema; files named by its artifacts exist in the "
     "attempt's folder; `output_ref` is written, as the step is the job's last",
-    catches="a RESULT of the wrong shape, artifacts that lead nowhere, files outside the workspace, a result nobody "
-    "gets",
-    why="Later steps read what the artifacts name, the client reads output_ref, and a folder of its own is what "
-    "keeps one attempt's files from another's.",
-    remedy="Write below workspace_ref only, name what is there, and copy the final result to output_ref when "
+    catches="a RESULT of the wrong shape, artifacts without files, files outside the workspace, a result nobody gets",
+    why="Later steps read the artifacts' files, the client reads output_ref, and a separate folder keeps the files of "
+    "attempts apart.",
+    remedy="Write only under workspace_ref, name existing files, and copy the final result to output_ref when "
     "last_step is true. If the sample does not fit the service, give one with --input, --payload or --previous.",
 )
 def result_good(stage: Stage) -> None:
@@ -53,7 +52,7 @@ def result_good(stage: Stage) -> None:
     folder = workspace_of(attempt.directive).resolve()
     for ref in file_refs(result.body.get("artifacts")):
         path = path_of(ref).resolve()
-        stage.check(path.exists(), "artifacts that name files which exist", f"{ref} does not exist")
+        stage.check(path.exists(), "artifacts that name existing files", f"{ref} does not exist")
         inside = f"the folder of attempt 1: {attempt.directive['workspace_ref']}"
         stage.check(path.is_relative_to(folder), f"artifacts inside {inside}", f"{ref} is outside")
     check_no_strays(stage)
@@ -64,13 +63,13 @@ def result_good(stage: Stage) -> None:
 
 @case(
     "own-ids",
-    checks="Of two directives at once, each callback carries its own attempt's ids and token",
+    checks="With two directives at once, each callback has its own attempt's ids and token",
     catches="a token or an id kept in a shared variable, overwritten by the next directive",
-    why="A token is good for one attempt alone: with another's the callback is answered 401, and the work is lost.",
-    remedy="Keep the ids and the token with the directive that they came with.",
+    why="A token is valid for one attempt only: with another's the callback is answered 401, and the work is lost.",
+    remedy="Keep the ids and the token with their directive.",
 )
 def own_ids(stage: Stage) -> None:
-    # Long enough that the second comes while the first is at work, on a slow machine too.
+    # Long enough that the second arrives while the first is running, even on a slow machine.
     both = [stage.deliver(tenant=f"contract-{name}", work_seconds=1.0) for name in ("one", "two")]
     stage.wait_for(
         lambda: bool(forged(stage)) or all(one.result for one in both),
@@ -83,10 +82,9 @@ def own_ids(stage: Stage) -> None:
 
 @case(
     "unknown-fields",
-    checks="Fields that the service does not know are passed over: in the directive, its objects, and the answers; "
-    "refs may be objects with `uri`",
+    checks="Unknown fields are ignored: in the directive, its objects, and the answers; refs may be objects with `uri`",
     catches="strict parsing, which breaks with the next version of LUCIUS",
-    why="Either side passes over fields it does not know: this is how the contract grows.",
+    why="Either side ignores unknown fields, so that the contract can be extended.",
     remedy="Read the fields that you need and ignore the rest. Read a ref as a URI, or as an object with uri.",
 )
 def unknown_fields(stage: Stage) -> None:
@@ -94,7 +92,7 @@ def unknown_fields(stage: Stage) -> None:
     extra: dict[str, Any] = {"contract_test_unknown": {"nested": [1, None, {"more": "text"}]}}
     plain = stage.directives.first("contract-unknown", 30.0, 0.0, is_slow=False)
     fields = {name: plain[name] for name in plain if name not in ("jobId", "tenant_id")}
-    attempt = stage.deliver_made(
+    attempt = stage.deliver_directive(
         plain
         | extra
         | {
@@ -110,11 +108,11 @@ def unknown_fields(stage: Stage) -> None:
 
 @case(
     "odd-tenant",
-    checks="A tenant with spaces, signs and letters of other scripts: `workspace_ref` is percent-encoded, and is "
+    checks="A tenant with spaces, symbols and letters of other scripts: `workspace_ref` is percent-encoded, and "
     "decoded once",
-    catches="a path taken from the URI as it stands, or decoded twice",
-    why="Files would lie in a folder that no other service looks into, or the step would fail for some tenants only.",
-    remedy="Parse the URI and percent-decode its path, once. Send tenant_id back as it came, in UTF-8.",
+    catches="a path taken from the URI without decoding, or decoded twice",
+    why="Files would be in a folder that no other service reads, or the step would fail for some tenants only.",
+    remedy="Parse the URI and percent-decode its path, once. Send tenant_id back unchanged, in UTF-8.",
 )
 def odd_tenant(stage: Stage) -> None:
     attempt = stage.deliver(tenant=ODD_TENANT)
@@ -141,8 +139,8 @@ def large_directive(stage: Stage) -> None:
 
 @case(
     "bad-input",
-    checks="An `input_ref` that leads nowhere gives a RESULT `FAILED` with `failure_class` and `error.code`",
-    catches="a service that is silent, dies or reports success when its input is missing",
+    checks="An `input_ref` without a file gives a RESULT `FAILED` with `failure_class` and `error.code`",
+    catches="a service that is silent, crashes or reports success when its input is missing",
     why="Silence costs the whole lease, and then every attempt; a false success is worse.",
     remedy="Catch every error of the work and send a RESULT FAILED with a failure_class and error {code, message}.",
 )
@@ -151,7 +149,7 @@ def bad_input(stage: Stage) -> None:
     result = stage.expect_end(attempt)
     status = str(result.body.get("status"))
     stage.check(status.startswith("FAILED"), "a RESULT with the status FAILED", f"its status is {status}")
-    stage.check(not result.faults, "a RESULT that meets the schema", "; ".join(result.faults))
+    stage.check(not result.faults, "a RESULT that matches the schema", "; ".join(result.faults))
     error = result.body.get("error")
     has_code = isinstance(error, dict) and bool(error.get("code"))
     stage.check(has_code, "a RESULT FAILED with error.code", f"error is {error!r}")
@@ -159,10 +157,10 @@ def bad_input(stage: Stage) -> None:
 
 @case(
     "backlog",
-    checks=f"Of {BACKLOG} directives that wait at once, each is acknowledged and gets one RESULT, or the same again",
-    catches="directives that are taken and dropped when the service is busy, and ids mixed up under load",
-    why="A directive that was acknowledged is not delivered again: what is dropped then hangs until its lease ends.",
-    remedy="Pull no more than there are free slots for, and keep what was pulled until its RESULT is answered.",
+    checks=f"Of {BACKLOG} directives waiting at once, each is acknowledged and gets one RESULT, or identical ones",
+    catches="directives that are pulled and dropped when the service is busy, and ids mixed up under load",
+    why="An acknowledged directive is not redelivered: if it is dropped, it hangs until its lease ends.",
+    remedy="Pull only as many as there are free slots, and keep each until its RESULT is answered.",
 )
 def backlog(stage: Stage) -> None:
     attempts = [stage.deliver(tenant=f"contract-{number % 3}") for number in range(BACKLOG)]
@@ -196,9 +194,9 @@ def _ended(attempts: list[Attempt]) -> int:
 
 
 def forged(stage: Stage) -> list[str]:
-    """The callbacks of this case with other ids or another token than they should have."""
-    heard = stage.calls(None, "ACK", "HEARTBEAT", "RESULT")
-    return [f"{call.kind}: {fault}" for call in heard if call.status == 401 for fault in call.faults]
+    """The callbacks of this case with wrong ids or a wrong token."""
+    callbacks = stage.calls(None, "ACK", "HEARTBEAT", "RESULT")
+    return [f"{call.kind}: {fault}" for call in callbacks if call.status == 401 for fault in call.faults]
 
 
 def check_succeeded(stage: Stage, result: Call) -> None:
@@ -206,19 +204,19 @@ def check_succeeded(stage: Stage, result: Call) -> None:
     error = f", error {body['error']}" if body.get("error") else ""
     happened = f"its status is {body.get('status')}{error}"
     stage.check(body.get("status") == "SUCCEEDED", "a RESULT with the status SUCCEEDED for the sample", happened)
-    stage.check(not result.faults, "a RESULT that meets the schema", "; ".join(result.faults))
+    stage.check(not result.faults, "a RESULT that matches the schema", "; ".join(result.faults))
 
 
 def check_no_strays(stage: Stage) -> None:
     strays = stage.strays()
-    happened = f"files in no attempt's folder: {', '.join(strays[:3])}"
-    stage.check(not strays, "files below the attempt's workspace_ref only", happened)
+    happened = f"files outside of attempts' folders: {', '.join(strays[:3])}"
+    stage.check(not strays, "files only under the attempt's workspace_ref", happened)
 
 
 def check_one_result(stage: Stage, attempt: Attempt) -> None:
-    """One RESULT, or the same one again."""
+    """One RESULT, or identical ones."""
     clocks = ("completed_at", "sent_at", "callback_token")
     results = stage.calls(attempt, "RESULT")
     bodies = [{name: value for name, value in one.body.items() if name not in clocks} for one in results]
     differ = [body for body in bodies if body != bodies[0]]
-    stage.check(not differ, "one RESULT, or the same again", f"{len(bodies)} came, and they differ")
+    stage.check(not differ, "one RESULT, or identical ones", f"{len(bodies)} came, and they differ")

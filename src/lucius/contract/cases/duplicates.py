@@ -1,10 +1,10 @@
-"""Delivery is at least once: the same directive may come again, and the next attempt is not the same."""
+"""Delivery is at least once: a directive may be redelivered, and the next attempt is not a duplicate."""
 
 from __future__ import annotations
 
 from lucius.contract.case import case
 from lucius.contract.cases.delivery import check_one_result
-from lucius.contract.exchange import Answer, Attempt, always
+from lucius.contract.exchange import Attempt, ScriptedAnswer, always
 from lucius.contract.files import changed, snapshot
 from lucius.contract.stage import Stage
 
@@ -13,11 +13,11 @@ WATCHED_SECONDS_MAX = 5.0
 
 @case(
     "duplicate-in-work",
-    checks="A directive that comes again while it is in work is worked once: one RESULT, or the same again, and no "
+    checks="A directive redelivered while it is in progress is worked on once: one RESULT, or identical ones, and no "
     "file is written after it",
-    catches="no check for what is in work already",
-    why="The bus delivers again when a lock runs out before the ACK; two workers on one attempt overwrite each other.",
-    remedy="Keep the attempts in work by (jobId, stepId, attempt_no, lease_id), and pass over one that is there.",
+    catches="no check for work in progress",
+    why="The bus redelivers when a lock expires before the ACK; two workers on one attempt overwrite each other.",
+    remedy="Track running attempts by (jobId, stepId, attempt_no, lease_id), and ignore one that is running.",
     needs_slow_work=True,
 )
 def duplicate_in_work(stage: Stage) -> None:
@@ -29,12 +29,12 @@ def duplicate_in_work(stage: Stage) -> None:
 
 @case(
     "duplicate-after-result",
-    checks="A directive that comes again after its RESULT is not worked again: no file changes, and a RESULT that "
-    "is sent again is the same",
-    catches="a memory of what is in work that forgets when the work ends",
-    why="A delivery may be late. Work that is done twice costs twice, and may change what a later step already reads.",
+    checks="A directive redelivered after its RESULT is not worked on again: no file changes, and a RESULT that "
+    "is sent again is identical",
+    catches="a record of running attempts that is dropped when the work ends",
+    why="A delivery may be late. Repeated work costs twice, and may change files that a later step already reads.",
     remedy="Remember ended attempts for a while by (jobId, stepId, attempt_no, lease_id), or look for the result in "
-    "the workspace before working.",
+    "the workspace before starting.",
 )
 def duplicate_after_result(stage: Stage) -> None:
     attempt = stage.deliver()
@@ -48,36 +48,36 @@ def _check_worked_once(stage: Stage, attempt: Attempt, is_again: bool = False) -
     before = snapshot(attempt.directive)
     if is_again:
         stage.deliver_again(attempt)
-    # Work that was begun anew would take as long as it took the first time.
+    # Work that was started again would take as long as the first time.
     took = result.at - attempt.handed_at[0]
     stage.quiet(min(took + 0.8, WATCHED_SECONDS_MAX))
     check_one_result(stage, attempt)
     touched = changed(before, snapshot(attempt.directive))
-    happened = f"after the RESULT these were written again: {', '.join(touched[:3])}"
-    stage.check(not touched, "files that stay as they were when the RESULT was sent", happened)
+    happened = f"written again after the RESULT: {', '.join(touched[:3])}"
+    stage.check(not touched, "no changes to files after the RESULT was sent", happened)
 
 
 @case(
     "next-attempt",
-    checks="After an attempt whose RESULT was answered `409 STALE_ATTEMPT`, the next attempt of the same step is "
-    "worked and answered with its own ids",
-    catches="duplicates recognised by job and step alone; an attempt number or lease that is kept from the first time",
-    why="A retry is a new attempt of the same job and step; a service that takes it for a duplicate makes retries "
+    checks="After a RESULT that was answered `409 STALE_ATTEMPT`, the next attempt of the same step is worked on "
+    "and answered with its own ids",
+    catches="duplicates detected by job and step only; an attempt number or lease reused from the first attempt",
+    why="A retry is a new attempt of the same job and step; a service that treats it as a duplicate makes retries "
     "useless.",
-    remedy="Two deliveries are the same only if jobId, stepId, attempt_no and lease_id all are.",
+    remedy="Two deliveries are duplicates only if jobId, stepId, attempt_no and lease_id are all equal.",
 )
 def next_attempt(stage: Stage) -> None:
-    first = stage.deliver(scripts={"RESULT": always(Answer(409, "STALE_ATTEMPT"))})
+    first = stage.deliver(scripts={"RESULT": always(ScriptedAnswer(409, "STALE_ATTEMPT"))})
     stage.expect(first, "RESULT")
     stage.expect_end(stage.deliver_next(first))
 
 
 @case(
     "next-attempt-in-work",
-    checks="The next attempt comes while the one before it, whose lease ran out, is still in work: it is worked and "
-    "answered with its own ids",
-    catches="a step that counts as busy, so that its next attempt is dropped",
-    why="This is what happens after a lease has run out; only the newest attempt can end the step.",
+    checks="The next attempt arrives while the previous one, whose lease expired, is still running: it is worked on "
+    "and answered with its own ids",
+    catches="a step that counts as busy, so its next attempt is dropped",
+    why="This happens after a lease has expired; only the newest attempt can end the step.",
     remedy="Work on the new attempt. The old one stops when its next callback is answered 409.",
     needs_slow_work=True,
 )

@@ -1,4 +1,4 @@
-"""Aggregates that were just written, kept to spare the next turn a read.
+"""A cache of aggregates that were just written, which saves the next turn a read.
 
 Safe with any number of writers: a commit compares revisions, and a stale entry only costs a conflict and a reload.
 """
@@ -7,14 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from lucius.domain.job import Job
-
-_JOB_BYTES = 4_096
-"""A rough size of an aggregate beside its payloads."""
-
-
-def _weight(job: Job) -> int:
-    return _JOB_BYTES + sum(len(bytes(step.spec.payload)) + len(bytes(step.artifacts)) for step in job.steps)
+from lucius.domain.job import Job, approximate_bytes
 
 
 class JobCache:
@@ -31,14 +24,14 @@ class JobCache:
         return entry[0]
 
     def put(self, job: Job) -> None:
-        """Keep a job that is still open; one that has ended is rarely asked for again."""
+        """Keep a job that is still open; a job that has ended is rarely needed again."""
         job_id = job.spec.job_id
         entry = self._jobs.pop(job_id, None)
         if entry is not None:
             self._bytes -= entry[1]
         if job.is_terminal:
             return
-        weight = entry[1] if entry is not None else _weight(job)
+        weight = entry[1] if entry is not None else approximate_bytes(job)
         self._jobs[job_id] = (job, weight)
         self._bytes += weight
         while self._bytes > self._bytes_max and self._jobs:

@@ -1,7 +1,7 @@
-"""The dispatcher: hands committed attempts to a bus outside the ledger's database, and watches whether it is there.
+"""The dispatcher: publishes committed attempts to a bus outside the ledger's database, and watches its availability.
 
-While the bus is out of reach the circuit is open: nothing is published and no attempt is used up. If the process dies
-between a commit and its publish, the row is still unsent; once its claim has run out, any process takes it up.
+While the bus is unreachable the circuit is open: nothing is published and no attempt is used up. If the process dies
+between a commit and its publish, the row is still unsent; once its claim expires, any process takes it up.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Callable
 from lucius.domain.inputs import DispatchDue, Input, PublishDeferred, Published, PublishFailed
 from lucius.domain.job import Job
 from lucius.engines.outbox.turn import Effects
+from lucius.engines.outbox.withdrawal import Withdrawal
+from lucius.engines.outbox.work import Tell, raise_first, tell_all
 from lucius.ports.bus import Bus, BusUnavailable, DeliveryRef, Message
 from lucius.ports.clock import Clock
 from lucius.ports.ledger import Ledger
@@ -23,11 +25,9 @@ BATCH_MAX = 256
 TAKE_UP_MAX = 500
 """Unsent rows taken up in one round."""
 
-Tell = Callable[[str, Input], "asyncio.Future[object]"]
-
 
 class Circuit:
-    """Open while the bus as a whole is out of reach; after a while one batch may try again."""
+    """Open while the bus as a whole is unreachable; after a while one batch may try again."""
 
     def __init__(self, clock: Clock, open_seconds: float, observer: Observer) -> None:
         self._clock = clock
@@ -67,6 +67,7 @@ class Dispatcher:
         circuit: Circuit,
         compose: Callable[[Job, int], Message],
         tell: Tell,
+        withdrawal: Withdrawal,
         publish_timeout_seconds: float,
     ) -> None:
         self._ledger = ledger
@@ -76,6 +77,7 @@ class Dispatcher:
         self._circuit = circuit
         self._compose = compose
         self._tell = tell
+        self._withdrawal = withdrawal
         self._timeout = publish_timeout_seconds
         self._publish: deque[tuple[Job, int]] = deque()
         self._settle: deque[DeliveryRef] = deque()
@@ -88,7 +90,7 @@ class Dispatcher:
         self._arrived.set()
 
     async def run(self) -> None:
-        """Publish and settle what turns have left to be done, until stopped and done."""
+        """Publish and settle what turns have left to do, until stopped and done."""
         while self._publish or self._settle or not self._stopping:
             if not self._publish and not self._settle:
                 self._arrived.clear()
@@ -105,12 +107,12 @@ class Dispatcher:
         self._arrived.set()
 
     async def take_up(self, ignore_claims: bool = False) -> int:
-        """Find unsent rows that nobody is publishing, and have them published."""
+        """Find unsent rows that no process is publishing, and have them published."""
         if not self._circuit.may_try:
             return 0
         job_ids = await self._ledger.undispatched(self._clock.now(), TAKE_UP_MAX, ignore_claims)
-        for told in [self._tell(job_id, DispatchDue(ignore_claims)) for job_id in dict.fromkeys(job_ids)]:
-            await told
+        inputs = ((job_id, DispatchDue(ignore_claims)) for job_id in dict.fromkeys(job_ids))
+        raise_first(await tell_all(self._tell, inputs))
         if job_ids:
             self._observer.swept("undispatched", len(job_ids))
         return len(job_ids)
@@ -142,8 +144,12 @@ class Dispatcher:
                     facts.append((job.job_id, PublishFailed(step.spec.step_id, step.attempt_no, refused.reason)))
             oldest = min(job.steps[index].updated_at for job, index in batch)
             self._observer.dispatched(len(batch), max(0, self._clock.now() - oldest) / 1000)
-        for told in [self._tell(job_id, fact) for job_id, fact in facts]:
-            await told
+        told = await tell_all(self._tell, facts)
+        for (job_id, _), answer in zip(facts, told, strict=False):
+            if not isinstance(answer, BaseException):
+                # Some may have been cancelled while their directive was on its way to the bus.
+                await self._withdrawal.follow_up(job_id, answer)
+        raise_first(told)
 
     async def _settle_batch(self) -> None:
         refs = [self._settle.popleft() for _ in range(min(len(self._settle), BATCH_MAX))]

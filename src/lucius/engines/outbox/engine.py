@@ -1,29 +1,34 @@
-"""The outbox engine: turns on a ledger, a dispatcher where the bus is elsewhere, and one sweeper."""
+"""The outbox engine: turns on a ledger, a dispatcher if the bus is not in its database, and one sweeper."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Any
 
 from msgspec import Struct
 
+from lucius.clocks import SetBack
 from lucius.domain.callbacks import TokenSigner
-from lucius.domain.directive import CallbackUrls, build_directive, message_id
+from lucius.domain.directive import CallbackUrls
 from lucius.domain.errors import InfrastructureError
-from lucius.domain.inputs import Callback, Input, Operation
+from lucius.domain.inputs import Callback, CancelAsked, Input, Operation
 from lucius.domain.job import Job
+from lucius.engines.directives import Trace, composer, drop_past
+from lucius.engines.job_watchers import JobWatchers
+from lucius.engines.loops import every
 from lucius.engines.outbox.cache import JobCache
 from lucius.engines.outbox.dispatcher import Circuit, Dispatcher
 from lucius.engines.outbox.sweeper import SWEEP_MAX, Sweeper
 from lucius.engines.outbox.turn import Turns
+from lucius.engines.outbox.withdrawal import Withdrawal
 from lucius.engines.outbox.work import Decider
-from lucius.ports.bus import Bus, Message
+from lucius.ports.bus import Bus, Delivery
 from lucius.ports.clock import Clock
-from lucius.ports.engine import NewJob, Started, Told
+from lucius.ports.engine import CallbackReply, NewJob, Started
 from lucius.ports.ledger import Duplicate, Ledger, LedgerUnavailable, Saturated
 from lucius.ports.observer import Observer
+from lucius.ports.readiness import Check, NotReady
 
 
 class EngineSettings(Struct, frozen=True, kw_only=True):
@@ -39,11 +44,11 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     cache_bytes_max: int = 67_108_864
     stop_seconds: float = 10.0
     reconciles: bool = True
-    """Whether this process sweeps, takes up unsent rows and repairs drift, beside taking turns."""
+    """Whether this process sweeps, takes up unsent rows and repairs drift, besides running turns."""
 
 
 class _Fresh:
-    """Fresh ids from the clock; claims only while something can be published."""
+    """New ids from the clock; claims only while something can be published."""
 
     def __init__(self, clock: Clock, claim_seconds: Callable[[], float], publishes_inside: bool) -> None:
         self.publishes_inside = publishes_inside
@@ -68,33 +73,35 @@ class OutboxEngine:
         urls: CallbackUrls,
         observer: Observer,
         settings: EngineSettings,
-        trace: Callable[[Job, int], str | None] = lambda job, index: None,
+        trace: Trace = lambda job, index: None,
     ) -> None:
         self._ledger = ledger
         self._bus = bus
         self._clock = clock
-        self._signer = signer
-        self._urls = urls
         self._observer = observer
         self._settings = settings
-        self._trace = trace
-        self._watchers: dict[str, dict[asyncio.Event, bool]] = {}
+        self._compose = composer(clock, signer, urls, trace)
+        self._watchers = JobWatchers()
         self._tasks: list[asyncio.Task[None]] = []
         self._loops: list[asyncio.Task[None]] = []
+        self._set_back = SetBack(at_first=False)  # Repair runs at the start anyway.
         self._circuit = Circuit(clock, settings.circuit_open_seconds, observer)
+        self._withdrawal = Withdrawal(ledger, bus, observer, self._tell, settings.publish_timeout_seconds)
+        self._cancels: set[asyncio.Task[CallbackReply | None]] = set()
         self._dispatcher = Dispatcher(
-            ledger, bus, clock, observer, self._circuit, self._compose, self._tell, settings.publish_timeout_seconds
-        )
+            ledger, bus, clock, observer, self._circuit, self._compose, self._tell, self._withdrawal,
+            settings.publish_timeout_seconds,
+        )  # fmt: skip
         self._sweeper = Sweeper(ledger, bus, clock, observer, self._tell)
-        fresh = _Fresh(clock, self._claim_seconds, ledger.enlists(bus))
+        id_source = _Fresh(clock, self._claim_seconds, ledger.enlists(bus))
         self._turns = Turns(
             ledger,
             clock,
-            Decider(fresh, self._compose, bus.refusal),
+            Decider(id_source, self._compose, bus.refusal),
             observer,
             JobCache(settings.cache_bytes_max),
             self._dispatcher.add,
-            self._changed,
+            self._watchers.notify,
             settings.turn_inputs_max,
             settings.queue_inputs_max,
         )
@@ -107,23 +114,24 @@ class OutboxEngine:
         ]
         if settings.reconciles:
             self._loops = [
-                self._every(settings.sweep_interval, "sweep", self._sweep),
-                self._every(settings.outbox_retry_interval, "outbox", self._dispatcher.take_up),
-                self._every(settings.upkeep_interval, "bus upkeep", self._bus.upkeep),
-                self._every(settings.repair_interval, "repair", self._repair),
+                every(settings.sweep_interval, "sweep", self._sweep, self._observer),
+                every(settings.outbox_retry_interval, "outbox", self._dispatcher.take_up, self._observer),
+                every(settings.upkeep_interval, "bus upkeep", self._bus.upkeep, self._observer),
+                every(settings.repair_interval, "repair", self._repair, self._observer),
             ]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop gracefully: finish what was taken, answer who waits, publish what was committed."""
+        """Stop gracefully: finish accepted inputs, answer waiting callers, publish what was committed."""
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         turns, dispatcher = self._tasks
         try:
             async with asyncio.timeout(self._settings.stop_seconds):
+                await asyncio.gather(*self._cancels, return_exceptions=True)
                 await self._turns.until_idle()
                 self._dispatcher.stop()
                 await dispatcher
@@ -133,17 +141,25 @@ class OutboxEngine:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        for events in self._watchers.values():
-            for event in events:
-                event.set()
+        self._watchers.release_all()
 
     # --- The port ----------------------------------------------------------------------------------------------------
 
     def submit(self, new: NewJob) -> Awaitable[Started | Duplicate | Saturated]:
         return self._turns.enqueue(new.fact.spec.job_id, new.fact, new=new)
 
-    def tell(self, job_id: str, tenant_id: str | None, fact: Callback | Operation) -> Awaitable[Told | None]:
-        return self._turns.enqueue(job_id, fact, tenant_id)
+    def tell(self, job_id: str, tenant_id: str | None, fact: Callback | Operation) -> Awaitable[CallbackReply | None]:
+        answer = self._turns.enqueue(job_id, fact, tenant_id)
+        return self._cancelled(job_id, answer) if isinstance(fact, CancelAsked) else answer
+
+    async def newest(self, job: Job) -> Job:
+        return job  # This engine decides in the ledger.
+
+    async def drop_past(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        try:
+            return await drop_past(self._ledger, self._bus, deliveries)
+        except LedgerUnavailable as error:
+            raise InfrastructureError.unavailable(str(error)) from error
 
     async def retry_outbox(self) -> int:
         try:
@@ -154,61 +170,50 @@ class OutboxEngine:
         return len(rows)
 
     async def wait_for_change(self, job_id: str, timeout_seconds: float, until_ended: bool = False) -> bool:
-        event = asyncio.Event()
-        watchers = self._watchers.setdefault(job_id, {})
-        watchers[event] = until_ended
-        try:
-            await asyncio.wait_for(event.wait(), timeout_seconds)
-            return True
-        except TimeoutError:
-            return False
-        finally:
-            del watchers[event]
-            if not watchers:
-                self._watchers.pop(job_id, None)
+        return await self._watchers.wait(job_id, timeout_seconds, until_ended)
 
-    async def health(self) -> dict[str, Any]:
-        if any(task.done() for task in self._tasks):
-            raise InfrastructureError.unavailable("the engine has stopped")
-        ledger = await self._ledger.health()
-        return {**ledger, "bus": "out of reach" if self._circuit.is_open else "ok", "engine": "ok"}
+    def checks(self) -> list[Check]:
+        return [
+            Check(name="outbox", look=self._look_at_tasks),
+            Check(name="dispatcher", look=self._look_at_circuit, is_vital=False),
+        ]
 
     # --- Inside ------------------------------------------------------------------------------------------------------
 
-    def _tell(self, job_id: str, fact: Input) -> asyncio.Future[object]:
-        return self._turns.enqueue(job_id, fact)
+    async def _look_at_tasks(self) -> str:
+        stopped = [task.get_name() for task in self._tasks if task.done()]
+        if stopped:
+            raise NotReady(f"stopped: {', '.join(stopped)}")
+        return "takes turns"
 
-    def _changed(self, job: Job) -> None:
-        for event, until_ended in self._watchers.get(job.spec.job_id, {}).items():
-            if job.is_terminal or not until_ended:
-                event.set()
+    async def _look_at_circuit(self) -> str:
+        if self._circuit.is_open:
+            raise NotReady("the circuit is open: the bus was out of reach, and is tried again soon")
+        return "publishes"
+
+    def _cancelled(self, job_id: str, answer: asyncio.Future[CallbackReply | None]) -> Awaitable[CallbackReply | None]:
+        """The answer once the directive is withdrawn; this continues even if the caller goes away."""
+
+        async def follow_up() -> CallbackReply | None:
+            return await self._withdrawal.follow_up(job_id, await answer)
+
+        task = asyncio.create_task(follow_up(), name=f"cancel {job_id}")
+        self._cancels.add(task)
+        task.add_done_callback(self._cancels.discard)
+        return asyncio.shield(task)
+
+    def _tell(self, job_id: str, fact: Input) -> asyncio.Future[CallbackReply | None]:
+        return self._turns.enqueue(job_id, fact)
 
     def _claim_seconds(self) -> float:
         return self._settings.claim_seconds if self._circuit.may_try else 0.0
 
-    def _compose(self, job: Job, step_index: int) -> Message:
-        body, properties = build_directive(
-            job, step_index, self._clock.now(), self._signer, self._urls, self._trace(job, step_index)
-        )
-        step = job.steps[step_index]
-        name = message_id(job.job_id, step.spec.step_id, step.attempt_no)
-        return Message(id=name, topic=job.spec.routing.topic, body=body, properties=properties)
-
     async def _sweep(self) -> None:
+        if self._set_back.noticed(self._clock.now()):
+            await self._repair()
         while await self._sweeper.sweep() == SWEEP_MAX:
             pass
 
     async def _repair(self) -> None:
-        repairs = await self._ledger.repair(self._clock.now())
+        repairs = await self._ledger.repair(self._clock.now(), self._settings.claim_seconds)
         self._observer.repaired(repairs)
-
-    def _every(self, seconds: float, name: str, act: Callable[[], Awaitable[object]]) -> asyncio.Task[None]:
-        async def loop() -> None:
-            while True:
-                try:
-                    await act()
-                except Exception as error:
-                    self._observer.failed(name, error)
-                await asyncio.sleep(seconds)
-
-        return asyncio.create_task(loop(), name=name)

@@ -1,7 +1,7 @@
-"""Turns: take every input that has gathered, decide them all, write them in one transaction, then answer.
+"""Turns: take all waiting inputs, decide them, write them in one transaction, then answer.
 
-Durability is bought once per turn, not once per request. A turn that finds a job changed by somebody else decides that
-job again on its new state; a turn in which one item cannot be written is replayed item by item.
+A turn is one commit, however many requests it contains. A turn that finds a job changed by another process decides that
+job again on its new state; a turn in which one item cannot be written is repeated item by item.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from lucius.domain.errors import InfrastructureError
 from lucius.domain.inputs import DeadlinePassed, Input
 from lucius.domain.job import OUTBOX, Job
 from lucius.engines.outbox.cache import JobCache
+from lucius.engines.outbox.late_turns import ANSWER_SECONDS, LateTurns
 from lucius.engines.outbox.work import Decider, Pending, Work
 from lucius.ports.bus import DeliveryRef
 from lucius.ports.clock import Clock
@@ -33,14 +34,14 @@ from lucius.ports.ledger import (
 from lucius.ports.observer import Observer
 
 TURNS_AT_ONCE = 2
-"""One is decided while the other is written; more would only make turns smaller, and commits more."""
+"""One is decided while the other is written; more would only mean smaller turns and more commits."""
 IDLE_LOOK_SECONDS = 0.01
 TRIES_MAX = 10
-"""How often an input is decided again because its job had changed in between."""
+"""How often an input is decided again because its job has changed meanwhile."""
 
 
 class Effects:
-    """What a turn leaves to be done after its commit, for a bus outside the ledger's database."""
+    """What a turn leaves to do after its commit, for a bus outside the ledger's database."""
 
     __slots__ = ("publish", "settle")
 
@@ -76,8 +77,9 @@ class Turns:
         self._stopping = False
         self._in_turn: set[str] = set()
         self._running: set[asyncio.Task[None]] = set()
+        self._late = LateTurns(TURNS_AT_ONCE, self._answer_late)
 
-    # --- The way in --------------------------------------------------------------------------------------------------
+    # --- Accepting ---------------------------------------------------------------------------------------------------
 
     def enqueue(
         self, job_id: str, fact: Input, tenant_id: str | None = None, new: NewJob | None = None
@@ -86,16 +88,18 @@ class Turns:
             raise InfrastructureError.unavailable("this process is stopping; ask again")
         if len(self._queue) >= self._queue_max:
             raise InfrastructureError.unavailable(f"{self._queue_max} inputs are waiting already; ask again")
+        if self._late.keeps_waiting(job_id):
+            raise _unanswered()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._queue.append(Pending(job_id, fact, future, tenant_id, new))
         self._arrived.set()
         return future
 
     async def run(self) -> None:
-        """Take turns until told to stop, and then until nothing waits any more.
+        """Run turns until stopped, and then until nothing waits any more.
 
-        A turn may begin while the one before it is being written: its jobs are others, for inputs about a job that is
-        in a turn wait until that has ended.
+        A turn may begin while the previous one is being written: it has other jobs, because inputs about a job that is
+        in a turn wait until that turn ends.
         """
         while self._queue or self._running or not self._stopping:
             batch = self._take() if len(self._running) < TURNS_AT_ONCE else []
@@ -112,7 +116,7 @@ class Turns:
         self._arrived.set()
 
     def _take(self) -> list[Pending]:
-        """Inputs for the next turn, in order, but for those whose job is in a turn already."""
+        """Inputs for the next turn, in order, without those whose job is in a turn already."""
         batch: list[Pending] = []
         held: deque[Pending] = deque()
         while self._queue and len(batch) < self._inputs_max:
@@ -128,7 +132,8 @@ class Turns:
 
     async def _guarded_turn(self, batch: list[Pending]) -> None:
         try:
-            await self._turn(batch)
+            with self._late.watched(batch):
+                await self._turn(batch)
         except LedgerUnavailable as error:
             self._fail(batch, InfrastructureError.unavailable(str(error)))
         except Exception as error:
@@ -136,6 +141,11 @@ class Turns:
             self._fail(batch, error)
         finally:
             self._in_turn.difference_update(pending.job_id for pending in batch)
+
+    def _answer_late(self, batch: Sequence[Pending]) -> None:
+        behind = [pending for pending in self._queue if self._late.keeps_waiting(pending.job_id)]
+        self._queue = deque(pending for pending in self._queue if pending not in behind)
+        self._fail([*batch, *behind], _unanswered())
 
     async def until_idle(self) -> None:
         while self._queue or self._running:
@@ -150,6 +160,7 @@ class Turns:
         for pending in batch:
             if not pending.future.done():
                 pending.future.set_exception(error)
+                pending.future.exception()  # Its caller may have gone away; asyncio need not log that.
 
     # --- One turn ----------------------------------------------------------------------------------------------------
 
@@ -159,11 +170,12 @@ class Turns:
         now = self._clock.now()
         # Deadlines are hints: the callbacks of the same turn come first.
         for pending in sorted(batch, key=lambda p: type(p.fact) is DeadlinePassed):
-            self._hear(works.get(pending.job_id), pending, now)
+            self._apply_input(works.get(pending.job_id), pending, now)
         live = [work for work in works.values() if work.pending]
         changed = [work for work in live if work.job is not work.before]
         if changed:
-            changes = [work.change() for work in changed]
+            settles_inside = self._decider.publishes_inside
+            changes = [work.change(settles_inside) for work in changed]
             outcomes = await self._commit(changes, changed)
             self._conclude(changed, changes, outcomes)
             pairs = zip(changes, outcomes, strict=True)
@@ -171,8 +183,8 @@ class Turns:
             self._observer.turn_done(len(batch), perf_counter() - began, written)
         await self._conclude_unchanged([work for work in live if work.job is work.before])
 
-    def _hear(self, work: Work | None, pending: Pending, now: int) -> None:
-        """Decide one input; what goes wrong with it is its own affair."""
+    def _apply_input(self, work: Work | None, pending: Pending, now: int) -> None:
+        """Decide one input; a failure affects only that input."""
         if work is None or (pending.tenant_id is not None and not _is_tenants(work, pending.tenant_id)):
             _answer(pending, None)
             return
@@ -187,7 +199,7 @@ class Turns:
             self._fail([pending], error)
 
     async def _gather(self, batch: Sequence[Pending]) -> dict[str, Work]:
-        """The jobs that the batch is about: from memory where possible, the rest in one read."""
+        """The jobs of the batch: from the cache if possible, the rest in one read."""
         works: dict[str, Work] = {}
         missing: list[str] = []
         for pending in batch:
@@ -213,7 +225,7 @@ class Turns:
         except LedgerUnavailable:
             raise
         except Exception as error:
-            # One of them cannot be written: find out which, and let the others stand.
+            # One of them cannot be written: find out which, and write the others.
             self._observer.failed("turn, now written item by item", error)
             return [await self._commit_one(change) for change in changes]
 
@@ -230,15 +242,16 @@ class Turns:
         self, works: Sequence[Work], changes: Sequence[Change], outcomes: Sequence[CommitOutcome | Exception]
     ) -> None:
         effects = Effects()
+        settles_inside = self._decider.publishes_inside
         for work, change, outcome in zip(works, changes, outcomes, strict=True):
-            job_id = change.after.job_id
+            job, job_id = change.after, change.after.spec.job_id
             if isinstance(outcome, Committed):
-                self._cache.put(replace(change.after, revision=change.after.revision + 1))
+                self._cache.put(replace(job, revision=job.revision + 1))
                 self._answer(work)
-                effects.publish.extend((change.after, index) for index in work.publish)
-                if not self._decider.publishes_inside:
-                    effects.settle.extend(work.settled)
-                self._on_change(change.after)
+                effects.publish += [(job, index) for index in work.publish]
+                if not settles_inside:
+                    effects.settle += work.settled
+                self._on_change(job)
             elif isinstance(outcome, Conflict):
                 self._cache.drop(job_id)
                 self._decide_again(work)
@@ -253,11 +266,12 @@ class Turns:
             self._after_commit(effects)
 
     async def _conclude_unchanged(self, works: Sequence[Work]) -> None:
-        """Answer where nothing is to be written.
+        """Answer inputs that write nothing.
 
-        No commit compares revisions there, so what was decided on a remembered job is answered only if the job is still
-        that: somebody else, drift repair included, may have moved it on.
+        No commit compares revisions here, so a decision on a cached job counts only if the job is still the same:
+        another process, or drift repair, may have changed it.
         """
+        effects = Effects()
         remembered = [work.before.job_id for work in works if work.is_remembered and work.before is not None]
         current = await self._ledger.load(remembered) if remembered else {}
         for work in works:
@@ -267,7 +281,12 @@ class Turns:
                     self._cache.drop(job_id)
                     self._decide_again(work)
                     continue
+            if not self._decider.publishes_inside:
+                # A repeated callback shows that its directive was delivered again: settling it may have failed.
+                effects.settle.extend(work.settled)
             self._answer(work)
+        if effects.settle:
+            self._after_commit(effects)
 
     def _answer(self, work: Work) -> None:
         for pending in work.pending:
@@ -281,6 +300,12 @@ class Turns:
             else:
                 self._queue.appendleft(pending)
         self._arrived.set()
+
+
+def _unanswered() -> InfrastructureError:
+    return InfrastructureError.unavailable(
+        f"the ledger has not answered for {ANSWER_SECONDS:g} s, and it is not known what it has written; ask again"
+    )
 
 
 def _answer(pending: Pending, answer: Any) -> None:

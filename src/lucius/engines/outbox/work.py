@@ -1,24 +1,49 @@
-"""Deciding one job in a turn: what it was, what it becomes, and everything that must be written with it."""
+"""Deciding one job in a turn: its old and new state, and everything that must be written with it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from lucius.domain.attempt import Attempt
 from lucius.domain.decide import decide
-from lucius.domain.directive import message_id
-from lucius.domain.draft import Fresh
+from lucius.domain.draft import IdSource
 from lucius.domain.effects import CallWebhook, Decision, Event, PublishDirective, SettleDirective
+from lucius.domain.errors import InfrastructureError
 from lucius.domain.inputs import Accepted, Input, PublishFailed
 from lucius.domain.job import Job, JobStatus
+from lucius.engines.directives import directive_ref
 from lucius.ports.bus import DeliveryRef, Message, Refused
-from lucius.ports.engine import NewJob, Started, Told
-from lucius.ports.ledger import Change, Webhook
+from lucius.ports.engine import CallbackReply, NewJob, Started
+from lucius.ports.ledger import Change, Webhook, followed_attempts
+
+Tell = Callable[[str, Input], "asyncio.Future[CallbackReply | None]"]
+"""Adds an input about a job to the next turn."""
+
+
+async def tell_all(tell: Tell, inputs: Iterable[tuple[str, Input]]) -> list[CallbackReply | BaseException | None]:
+    """Add them all to the next turn and wait for every answer; a failure is returned as its exception."""
+    replies: list[asyncio.Future[CallbackReply | None]] = []
+    refused: list[BaseException] = []
+    for job_id, fact in inputs:
+        try:
+            replies.append(tell(job_id, fact))
+        except InfrastructureError as error:  # The queue is full: the rest would be refused too.
+            refused.append(error)
+            break
+    return [*await asyncio.gather(*replies, return_exceptions=True), *refused]
+
+
+def raise_first(answers: Iterable[CallbackReply | BaseException | None]) -> None:
+    """Raise the first failure, if any."""
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
 
 
 class Pending:
-    """An input on its way through a turn, and who waits for what comes of it."""
+    """An input in a turn, and the future that its caller waits for."""
 
     __slots__ = ("answer", "fact", "future", "job_id", "new", "tenant_id", "tries")
 
@@ -40,7 +65,7 @@ class Pending:
 
 
 class Work:
-    """One job in a turn: what it was, what it has become, and everything that goes with the change."""
+    """One job in a turn: its old and new state, and everything that goes with the change."""
 
     __slots__ = (
         "before",
@@ -49,6 +74,7 @@ class Work:
         "job",
         "messages",
         "new",
+        "past_attempts",
         "pending",
         "publish",
         "settled",
@@ -62,21 +88,24 @@ class Work:
         self.new: NewJob | None = None
         self.pending: list[Pending] = []
         self.events: list[Event] = []
+        self.past_attempts: list[tuple[int, Attempt]] = []
         self.messages: list[Message] = []
         self.publish: list[int] = []
         self.settled: dict[DeliveryRef, None] = {}
         self.webhook: Webhook | None = None
 
-    def change(self) -> Change:
+    def change(self, settles_inside: bool) -> Change:
+        """`settles_inside`: whether the bus takes part in the commit."""
         assert self.job is not None
         return Change(
             before=self.before,
             after=self.job,
             events=tuple(self.events),
+            past_attempts=tuple(self.past_attempts),
             claim=self.new.claim if self.new else None,
             limits=self.new.limits if self.new else (),
             messages=tuple(self.messages),
-            settled=tuple(self.settled),
+            settled=tuple(self.settled) if settles_inside else (),
             webhook=self.webhook,
         )
 
@@ -86,53 +115,54 @@ class _MessageRefused(Exception):
 
 
 class Unpublished:
-    """Fresh things as they are, but for a bus that does not take part in the commit."""
+    """The same id source, but for a bus that does not take part in the commit."""
 
     publishes_inside = False
 
-    def __init__(self, fresh: Fresh) -> None:
-        self.claim_seconds = fresh.claim_seconds
-        self.lease_id = fresh.lease_id
-        self.jitter = fresh.jitter
+    def __init__(self, id_source: IdSource) -> None:
+        self.claim_seconds = id_source.claim_seconds
+        self.lease_id = id_source.lease_id
+        self.jitter = id_source.jitter
 
 
 class Decider:
-    """Puts inputs to `decide`, and gathers what their decisions order."""
+    """Calls `decide` with inputs, and collects the effects of the decisions."""
 
     def __init__(
         self,
-        fresh: Fresh,
+        id_source: IdSource,
         compose: Callable[[Job, int], Message],
         refusal: Callable[[Message], Refused | None],
     ) -> None:
-        self._fresh = fresh
+        self._id_source = id_source
         self._compose = compose
         self._refusal = refusal
 
     @property
     def publishes_inside(self) -> bool:
-        return self._fresh.publishes_inside
+        return self._id_source.publishes_inside
 
     def decide(self, work: Work, pending: Pending, now: int) -> None:
-        work.new = pending.new or work.new
-        decision = decide(work.job, pending.fact, now, self._fresh)
+        if pending.new is not None:
+            work.new = pending.new
+        decision = decide(work.job, pending.fact, now, self._id_source)
         try:
             self._absorb(work, decision, now)
         except _MessageRefused as refused:
-            # The bus will not have the message: make the attempt anew, unpublished, and let its publish fail.
-            decision = decide(work.job, pending.fact, now, Unpublished(self._fresh))
+            # The bus will not take the message: create the attempt again, unpublished, and let its publish fail.
+            decision = decide(work.job, pending.fact, now, Unpublished(self._id_source))
             self._absorb(work, decision, now)
             assert work.job is not None
             work.publish.pop()
             step = work.job.current_step
             failed = PublishFailed(step.spec.step_id, step.attempt_no, str(refused))
-            self._absorb(work, decide(work.job, failed, now, self._fresh), now)
-        job = work.job
-        assert job is not None
+            self._absorb(work, decide(work.job, failed, now, self._id_source), now)
+        assert work.job is not None
+        status = work.job.status
         if isinstance(pending.fact, Accepted):
-            pending.answer = Started(job.job_id, job.status)
+            pending.answer = Started(pending.job_id, status)
         else:
-            pending.answer = Told(decision.outcome, job.status, job.status is JobStatus.CANCELLING)
+            pending.answer = CallbackReply(decision.outcome, status, status is JobStatus.CANCELLING)
         work.pending.append(pending)
 
     def _absorb(self, work: Work, decision: Decision, now: int) -> None:
@@ -141,18 +171,20 @@ class Decider:
         for effect in decision.effects:
             match effect:
                 case PublishDirective(step_index=index):
-                    if self._fresh.publishes_inside and job.steps[index].attempt_was_sent:
+                    if self._id_source.publishes_inside and job.steps[index].attempt_was_sent:
                         messages.append(self._composed(job, index))
                     else:
                         work.publish.append(index)
                 case SettleDirective(step_index=index, attempt_no=attempt_no):
-                    work.settled[_delivery_ref(job, index, attempt_no)] = None
+                    work.settled[directive_ref(job, index, attempt_no)] = None
                 case CallWebhook(url=url):
                     spec = job.spec
                     work.webhook = Webhook(job_id=spec.job_id, url=url, tenant_id=spec.tenant_id, next_at=now)
+        if work.job is not None and work.job.attempts_total != job.attempts_total:
+            work.past_attempts.extend(followed_attempts(work.job, job))
         work.job = job
-        work.events.extend(decision.events)
-        work.messages.extend(messages)
+        work.events += decision.events
+        work.messages += messages
 
     def _composed(self, job: Job, index: int) -> Message:
         """The bus shares the transaction: message, `Published` and the new state are one commit."""
@@ -161,8 +193,3 @@ class Decider:
         if refused is not None:
             raise _MessageRefused(refused.reason)
         return message
-
-
-def _delivery_ref(job: Job, step_index: int, attempt_no: int) -> DeliveryRef:
-    step = job.steps[step_index].spec
-    return DeliveryRef(job.spec.routing.topic, step.service, message_id(job.job_id, step.step_id, attempt_no))

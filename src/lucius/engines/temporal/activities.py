@@ -1,6 +1,6 @@
-"""The workflow's hands: they write its projections into the ledger and hand its directives to the bus.
+"""The activities of the workflow: they write its projections to the ledger and publish its directives.
 
-Every write compares revisions, so a late or repeated one changes nothing: the ledger never goes backwards.
+Every write compares revisions, so a late or repeated write changes nothing: the ledger never goes backwards.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from temporalio import activity
 
 from lucius.domain.attempt import DispatchStatus
 from lucius.domain.decide import decide
-from lucius.domain.directive import message_id
 from lucius.domain.effects import Event
 from lucius.domain.inputs import Published
 from lucius.domain.job import Job
 from lucius.domain.step import Step, StepStatus
+from lucius.domain.time import Instant
+from lucius.engines.directives import current_directive_ref, directive_ref, past_directives
 from lucius.engines.temporal.messages import JobStart, Projection, Recorded
 from lucius.ports.bus import Bus, BusUnavailable, DeliveryRef, Message
 from lucius.ports.clock import Clock
@@ -27,17 +28,19 @@ from lucius.ports.ledger import Change, Claim, Committed, Conflict, Ledger, Webh
 from lucius.ports.observer import Observer
 
 TRIES_MAX = 10
-"""How often a write is tried that met a conflict although the ledger is where it was thought to be."""
+"""Maximum tries of a write that meets a conflict although the ledger has the expected revision."""
+EVENTS_MAX = 1_000
+"""More events than one workflow task adds to a trail."""
 
 
 class _NothingFresh:
-    """A publish that succeeded starts nothing new."""
+    """A successful publish creates nothing new."""
 
     claim_seconds = 0.0
     publishes_inside = False
 
     def lease_id(self) -> str:
-        raise AssertionError("being published makes no attempt")
+        raise AssertionError("publishing creates no attempt")
 
     def jitter(self) -> float:
         return 0.0
@@ -46,7 +49,7 @@ class _NothingFresh:
 NOTHING_FRESH = _NothingFresh()
 
 
-class Hands:
+class JobActivities:
     def __init__(
         self,
         ledger: Ledger,
@@ -68,11 +71,18 @@ class Hands:
 
     @property
     def all(self) -> Sequence[Callable[..., Any]]:
-        return [self.record_attempt_lease, self.project, self.publish_to_bus, self.look_at_queue, self.restore]
+        return [
+            self.record_attempt_lease,
+            self.project,
+            self.publish_to_bus,
+            self.look_at_queue,
+            self.withdraw_directive,
+            self.restore,
+        ]
 
     @activity.defn
     async def record_attempt_lease(self, projection: Projection) -> Recorded:
-        """A new attempt and its lease. Where the bus lives in the ledger's database, its directive goes along."""
+        """Write a new attempt and its lease, with its directive if the bus is in the ledger's database."""
         return await self._project(projection)
 
     @activity.defn
@@ -81,7 +91,7 @@ class Hands:
 
     @activity.defn
     async def publish_to_bus(self, job: Job) -> Recorded:
-        """Hand over the current attempt's directive, once, and record that the bus has it."""
+        """Publish the current attempt's directive, once, and record that the bus has it."""
         message = self._compose(job, job.current_index)
         refused = self._bus.refusal(message)
         if refused is not None:
@@ -95,26 +105,35 @@ class Hands:
                 return Recorded(is_deferred=True)
             if refused is not None:
                 return Recorded(refused=refused.reason)
-        at = self._clock.now()
-        self._observer.dispatched(1, max(0, at - began) / 1000)
+        self._observer.dispatched(1, max(0, self._clock.now() - began) / 1000)
+        at = self._published_at(job)
         after, events = _published(job, at)
         messages = (message,) if self._enlists else ()
         return await self._commit(Change(before=job, after=after, events=events, messages=messages), at)
 
     @activity.defn
     async def look_at_queue(self, job: Job) -> bool:
-        """Whether the current directive provably waits on the bus; nobody can have it from a bus that is away."""
-        step = job.current_step
-        ref = _delivery_ref(job, job.current_index, step.attempt_no)
+        """Whether the current directive certainly waits on the bus; no service can get it from an unreachable bus."""
         try:
             async with asyncio.timeout(self._timeout):
-                return bool(await self._bus.still_queued([ref]))
+                return bool(await self._bus.still_queued([current_directive_ref(job)]))
         except (BusUnavailable, TimeoutError):
             return True
 
     @activity.defn
+    async def withdraw_directive(self, job: Job) -> bool:
+        """Whether the current directive was removed from the bus. If the bus is unreachable it was not, and the ack
+        deadline ends the job."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                return bool(await self._bus.withdraw([current_directive_ref(job)]))
+        except (BusUnavailable, TimeoutError) as error:
+            self._observer.failed(f"withdrawing the directive of job {job.job_id}", error)
+            return False
+
+    @activity.defn
     async def restore(self, start: JobStart) -> bool:
-        """Write a job that the ledger has lost; True if it had."""
+        """Write a job that the ledger has lost; returns whether it had lost it."""
         job = start.job
         if await self._ledger.load([job.job_id]):
             return False
@@ -134,14 +153,14 @@ class Hands:
             message = self._compose(after, after.current_index)
             refused = self._bus.refusal(message)
             if refused is None:
-                published_at = self._clock.now()
+                published_at = self._published_at(after)
                 after, more = _published(after, published_at)
                 events, messages = (*events, *more), (message,)
             else:
                 refusal = refused.reason
         job = projection.after
         url = projection.webhook_url
-        settled = tuple(dict.fromkeys(_delivery_ref(job, *pair) for pair in projection.settled))
+        settled = tuple(dict.fromkeys(directive_ref(job, *pair) for pair in projection.settled))
         change = Change(
             before=before,
             after=after,
@@ -154,11 +173,18 @@ class Hands:
         )
         recorded = await self._commit(change, published_at)
         if settled and not self._enlists:
-            await self._settle(settled)
+            await self.settle(settled)
         return recorded if refusal is None or recorded.ahead else replace(recorded, refused=refusal)
+
+    def _published_at(self, job: Job) -> Instant:
+        """Now, but not before the job's own time: the ack deadline follows the clock of the Temporal server, which may
+        be ahead of the ledger's."""
+        return max(self._clock.now(), job.updated_at)
 
     async def _commit(self, change: Change, published_at: int | None) -> Recorded:
         began = perf_counter()
+        assert change.before is not None
+        known_seq = change.before.event_seq
         for _ in range(TRIES_MAX):
             outcome = (await self._ledger.commit([change]))[0]
             if isinstance(outcome, Committed):
@@ -169,18 +195,24 @@ class Hands:
             change = await self._reconciled(change)
             assert change.before is not None
             if change.before.revision > change.after.revision:
-                return Recorded(ahead=change.before)
+                events = await self._ledger.events(change.after.job_id, known_seq, EVENTS_MAX)
+                return Recorded(ahead=change.before, events=tuple(events))
         raise RuntimeError(f"job {change.after.job_id}: {TRIES_MAX} conflicts, and the ledger has not moved")
 
     async def _reconciled(self, change: Change) -> Change:
-        """The same change, on what the ledger holds now. One that has fallen behind is brought up to it."""
+        """The same change, based on the ledger's current state. A ledger that has fallen behind is brought up to
+        date."""
         job_id = change.after.job_id
         held = (await self._ledger.load([job_id])).get(job_id)
         if held is None:
             raise RuntimeError(f"the ledger has lost job {job_id}; the reconciler will have it written again")
+        if self._enlists and held.revision < change.after.revision:
+            # It was restored from a backup, including the directives of attempts that have ended since.
+            change = replace(change, settled=(*change.settled, *past_directives(change.after)))
         return replace(change, before=held)
 
-    async def _settle(self, refs: Sequence[DeliveryRef]) -> None:
+    async def settle(self, refs: Sequence[DeliveryRef]) -> None:
+        """Best effort: directives that have reached a service are not delivered again."""
         try:
             async with asyncio.timeout(self._timeout):
                 await self._bus.settle(refs)
@@ -202,15 +234,10 @@ def _published(job: Job, at: int) -> tuple[Job, tuple[Event, ...]]:
     return decision.job, decision.events
 
 
-def _delivery_ref(job: Job, step_index: int, attempt_no: int) -> DeliveryRef:
-    step = job.steps[step_index].spec
-    return DeliveryRef(job.spec.routing.topic, step.service, message_id(job.job_id, step.step_id, attempt_no))
-
-
 def _sharing(before: Job, after: Job) -> Job:
-    """`after` with every step and attempt that did not change taken from `before`: the ledger writes only the rest.
+    """`after`, with unchanged steps and attempts taken from `before`, so that the ledger writes only the rest.
 
-    Both came over the wire, where what was one object became two.
+    Both were decoded separately, so equal parts are different objects.
     """
     return replace(after, steps=tuple(_same(*pair) for pair in zip(before.steps, after.steps, strict=True)))
 

@@ -29,8 +29,8 @@ SEARCH_ATTRIBUTES = (TENANT, STATUS, REQUEST_TYPE, PROTOCOL)
 
 
 async def connect(settings: TemporalSettings, interceptors: list[Interceptor] | None = None) -> Client:
-    """Raises `InfrastructureError` where Temporal cannot be reached or will not have us, `SettingsError` where a file
-    that the settings name cannot be used."""
+    """Raises `InfrastructureError` if Temporal is unreachable or refuses the connection, `SettingsError` if a file
+    named in the settings cannot be used."""
     options: dict[str, Any] = {}
     if settings.metrics_address:
         options["runtime"] = Runtime(telemetry=TelemetryConfig(metrics=PrometheusConfig(settings.metrics_address)))
@@ -50,10 +50,10 @@ async def connect(settings: TemporalSettings, interceptors: list[Interceptor] | 
         )
     except (RuntimeError, RPCError) as error:
         if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
-            detail = f"Temporal at {settings.address} has no namespace {settings.namespace}: make it, or set"
+            detail = f"Temporal at {settings.address} has no namespace {settings.namespace}: create it, or set"
             raise InfrastructureError.unavailable(f"{detail} LUCIUS_TEMPORAL_NAMESPACE to one that exists") from error
         reason = f"its certificate is not trusted, {CERTIFICATE_ADVICE}: " if "InvalidCertificate" in str(error) else ""
-        detail = f"Temporal at {settings.address} is out of reach: {reason}{error}"
+        detail = f"Temporal at {settings.address} is unreachable: {reason}{error}"
         raise InfrastructureError.unavailable(detail) from error
     return client
 
@@ -80,7 +80,7 @@ def _content(name: str, path: str) -> bytes | None:
 
 
 async def ensure_search_attributes(client: Client) -> list[str]:
-    """Add what is missing to the namespace; the names that were added."""
+    """Add the missing search attributes to the namespace; returns the added names."""
     known = await client.operator_service.list_search_attributes(
         ListSearchAttributesRequest(namespace=client.namespace)
     )
@@ -92,7 +92,7 @@ async def ensure_search_attributes(client: Client) -> list[str]:
     try:
         await client.operator_service.add_search_attributes(request)
     except RPCError as error:
-        if error.status is not RPCStatusCode.ALREADY_EXISTS:  # Another process was quicker.
+        if error.status is not RPCStatusCode.ALREADY_EXISTS:  # Another process was faster.
             raise
     return missing
 

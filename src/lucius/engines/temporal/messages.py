@@ -1,4 +1,4 @@
-"""What goes to and from a workflow, and how: JSON, so that Temporal's own tools show what a job was told."""
+"""Messages to and from a workflow, as JSON, so that Temporal's own tools can show them."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ WORKFLOW = "LuciusJob"
 
 
 class JobStart(Struct, frozen=True, kw_only=True):
-    """What a workflow begins with: the job as the ledger holds it."""
+    """Input of a workflow: the job as it is in the ledger."""
 
     job: Job
     claim_key: bytes | None = None
-    """The command's claim, so that a lost ledger row can be written again with it."""
+    """The command's idempotency claim, needed to write a lost ledger row again."""
     is_searchable: bool = True
-    """Whether search attributes are kept; they must exist in the namespace."""
+    """Whether search attributes are updated; they must exist in the namespace."""
 
 
 class JobEnd(Struct, frozen=True):
-    """What a workflow ends with; the rest is in the ledger."""
+    """Result of a workflow; the rest is in the ledger."""
 
     status: str
     revision: int
 
 
 class StepCallback(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One of several callbacks in one signal: whichever of these is there."""
+    """One of several callbacks in one signal: exactly one field is set."""
 
     ack: Acked | None = None
     heartbeat: HeartbeatSeen | None = None
@@ -67,22 +67,24 @@ class Projection(Struct, frozen=True, kw_only=True):
     after: Job
     events: tuple[Event, ...]
     settled: tuple[tuple[int, int], ...] = ()
-    """Step index and attempt number of directives that have reached a service."""
+    """Step index and attempt number of directives that have reached a service, or whose attempt is over."""
     webhook_url: str | None = None
 
 
 class Recorded(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of an activity. Small: it is kept in the workflow's history."""
+    """The outcome of an activity. Small, because the workflow's history keeps it."""
 
     ahead: Job | None = None
-    """The ledger is further than the workflow knows, and holds this: an earlier try at the same workflow task got that
-    far before its worker died. Decide again on it."""
+    """The ledger is ahead of the workflow, at this state: an earlier try of the same workflow task got that far before
+    its worker died. Decide again based on it."""
+    events: tuple[Event, ...] = ()
+    """With `ahead`: events in the ledger's audit trail that the workflow does not have."""
     published_at: Instant | None = None
     """The bus took the current attempt's directive, and the ledger says so."""
     refused: str | None = None
-    """Why the bus will not have the directive, whatever is tried."""
+    """Why the bus will never take the directive."""
     is_deferred: bool = False
-    """The bus was out of reach."""
+    """The bus was unreachable."""
 
 
 class _StructConverter(EncodingPayloadConverter):

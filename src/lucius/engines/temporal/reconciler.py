@@ -1,4 +1,4 @@
-"""Ledger and Temporal, compared: a row without a workflow, a workflow without a row, a projection that stopped."""
+"""Compares ledger and Temporal: a row without a workflow, a workflow without a row, a projection that stopped."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Reconciler:
         self._rpc = timedelta(seconds=settings.rpc_timeout_seconds)
 
     async def heal(self) -> int:
-        """Find drift and mend it; how much there was."""
+        """Find and repair drift; returns how much there was."""
         count = 0
         async for drift in self.drifts():
             await self._mend(drift)
@@ -80,7 +80,7 @@ class Reconciler:
         if description.status is not WorkflowExecutionStatus.RUNNING:
             current = (await self._ledger.load([job.job_id])).get(job.job_id)
             if current is None or current.is_terminal:
-                return None  # It has ended between the two looks.
+                return None  # It has ended in the meantime.
             status = description.status.name if description.status else "unknown"
             return Drift(job.job_id, WORKFLOW_OVER, f"the ledger says {current.status}, the workflow is {status}")
         if looks_inside:
@@ -100,13 +100,13 @@ class Reconciler:
             await self._start(job, again=drift.kind == WORKFLOW_OVER)
 
     async def _open_jobs(self) -> AsyncIterator[Job]:
-        """Open jobs of this engine that nothing was written about for a while: the others are plainly alive."""
+        """Open jobs of this engine that have not changed for a while; the others are evidently alive."""
         before_id: str | None = None
         quiet_since = after(self._clock.now(), -self._settings.overdue_seconds)
         while True:
             page = await self._ledger.jobs(JobFilter(open_on=TEMPORAL), PAGE, before_id)
             for job in page:
-                if job.updated_at <= quiet_since:
+                if isinstance(job, Job) and job.updated_at <= quiet_since:
                     yield job
             if len(page) < PAGE:
                 return

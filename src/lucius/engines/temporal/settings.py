@@ -17,7 +17,7 @@ class TemporalSettings(Struct, frozen=True, kw_only=True):
     tls_key_file: str = ""
     tls_server_name: str = ""
     metrics_address: str = ""
-    """Where the SDK's own metrics are served for Prometheus, such as 127.0.0.1:9464; empty is nowhere."""
+    """Where the SDK's own metrics are served for Prometheus, such as 127.0.0.1:9464; empty disables them."""
     search_attributes: bool = True
     """Whether jobs carry search attributes; they are added to the namespace where that is allowed."""
     rpc_timeout_seconds: float = 10.0
@@ -27,9 +27,9 @@ class TemporalSettings(Struct, frozen=True, kw_only=True):
     task_seconds: float = 10.0
     """How long a worker has for one workflow task before another may try it."""
     sticky_seconds: float = 5.0
-    """How long a workflow task waits for the worker that knows the job before any other may have it."""
+    """How long a workflow task waits for the worker that has the job cached before any other may take it."""
     publish_timeout_seconds: float = 10.0
     workflow_tasks_max: int = 100
     sandbox: bool = False
-    """Whether workflows run in the SDK's sandbox; tests do, a server need not."""
+    """Whether workflows run in the SDK's sandbox; tests use it, a server need not."""
     stop_seconds: float = 10.0

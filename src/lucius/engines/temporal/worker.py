@@ -8,28 +8,33 @@ from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from lucius.engines.temporal.activities import Hands
+from lucius.engines.temporal.activities import JobActivities
 from lucius.engines.temporal.settings import TemporalSettings
 from lucius.engines.temporal.workflow import JobWorkflow
 
-PURE = ("lucius.domain", "lucius.engines.temporal.messages", "msgspec")
-"""What the sandbox need not import anew: import-linter holds the domain to being pure."""
+PURE = (
+    "lucius.domain",
+    "lucius.engines.temporal.already_decided",
+    "lucius.engines.temporal.messages",
+    "msgspec",
+)
+"""Modules that the sandbox need not import again: import-linter ensures that the domain is pure."""
 
 
 def workflow_runner(sandbox: bool = True) -> WorkflowRunner:
-    """In the sandbox whatever would not be the same again is refused. Histories are recorded and replayed in
-    it; it costs each job some milliseconds, and finds nothing at run time that replays have not found."""
+    """The sandbox refuses whatever is not deterministic. Histories are recorded and replayed in it; it costs each job
+    some milliseconds, and finds nothing at run time that replays have not found."""
     if not sandbox:
         return UnsandboxedWorkflowRunner()
     return SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules(*PURE))
 
 
-def make_worker(client: Client, hands: Hands, settings: TemporalSettings) -> Worker:
+def make_worker(client: Client, activities: JobActivities, settings: TemporalSettings) -> Worker:
     return Worker(
         client,
         task_queue=settings.task_queue,
         workflows=[JobWorkflow],
-        activities=hands.all,
+        activities=activities.all,
         workflow_runner=workflow_runner(settings.sandbox),
         max_concurrent_workflow_tasks=settings.workflow_tasks_max,
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.sticky_seconds),

@@ -1,9 +1,9 @@
-"""One workflow per job. It holds the aggregate, hears facts as signals, and has the job's one timer.
+"""One workflow per job. It has the aggregate, receives facts as signals, and has the job's only timer.
 
-A turn is: decide what has gathered, have a local activity write it to the ledger (and publish), go on from there. The
-write compares revisions. So if a worker dies between the activity and the end of its workflow task, the next try, which
-may see more signals and another time, finds the ledger ahead, takes over what it holds, and decides again: what has
-left the process is never taken back.
+A turn decides the facts received, has a local activity write the result to the ledger (and publish), and continues from
+there. The write compares revisions. If a worker dies between the activity and the end of its workflow task, the next
+try, which may see more signals and another time, finds the ledger ahead, takes over its state, and decides again: what
+has left the process is never undone.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ with workflow.unsafe.imports_passed_through():
         Acked,
         CancelAsked,
         DeadlinePassed,
+        DirectiveWithdrawn,
         HeartbeatSeen,
         Input,
         PauseAsked,
@@ -33,21 +34,22 @@ with workflow.unsafe.imports_passed_through():
         Resulted,
         ResumeAsked,
     )
-    from lucius.domain.job import Job
+    from lucius.domain.job import WITHDRAWS_DIRECTIVES, Job
     from lucius.domain.step import StepStatus
+    from lucius.engines.temporal.already_decided import split_decided
     from lucius.engines.temporal.messages import WORKFLOW, JobEnd, JobStart, Projection, Recorded, StepCallback
 
 STATUS = SearchAttributeKey.for_keyword("LuciusStatus")
 ACTIVITY_SECONDS_MAX = 20
 RETRIES = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_interval=timedelta(seconds=10))
-"""The ledger may be away for long: whoever waits for it tries on."""
+"""The ledger may be unavailable for long: the activity keeps trying."""
 DEFERRED_FIRST_MS, DEFERRED_MAX_MS = 200, 30_000
 
 
 class _Fresh:
-    """From the workflow's own sources: the same again when its history is replayed."""
+    """From the workflow's own sources, which give the same values when its history is replayed."""
 
-    # No claim: nobody but this workflow publishes for its job, and it does so whenever an attempt is unsent.
+    # No claim: only this workflow publishes for its job, and it does so whenever an attempt is unsent.
     claim_seconds = 0.0
     publishes_inside = False
 
@@ -58,6 +60,19 @@ class _Fresh:
         return workflow.random().random()
 
 
+class _Foreseen:
+    """For the decisions of a query, which are discarded: the workflow's own sources are not used."""
+
+    claim_seconds = 0.0
+    publishes_inside = False
+
+    def lease_id(self) -> str:
+        return "foreseen"
+
+    def jitter(self) -> float:
+        return 0.0
+
+
 @workflow.defn(name=WORKFLOW)
 class JobWorkflow:
     @workflow.init
@@ -65,7 +80,8 @@ class JobWorkflow:
         self._start = start
         self._job = start.job
         self._inbox: list[Input] = []
-        self._fresh = _Fresh()
+        self._deciding: list[Input] = []
+        self._id_source = _Fresh()
         self._now = 0
         self._alarm: asyncio.Task[None] | None = None
         self._alarm_at = 0
@@ -73,10 +89,11 @@ class JobWorkflow:
         self._try_at = 0
         self._tries_deferred = 0
         self._is_to_restore = False
-        # It was started with search attributes that say so.
+        self._has_tried_to_withdraw = False
+        # It was started with these search attributes.
         self._shown_status: str = start.job.status
 
-    # --- What it is told ---------------------------------------------------------------------------------------------
+    # --- Signals -----------------------------------------------------------------------------------------------------
 
     @workflow.signal
     def step_ack(self, fact: Acked) -> None:
@@ -92,11 +109,12 @@ class JobWorkflow:
 
     @workflow.signal
     def step_callbacks(self, callbacks: list[StepCallback]) -> None:
-        """Several that came together, in their order."""
+        """Several that arrived together, in order."""
         self._inbox += [callback.fact for callback in callbacks]
 
     @workflow.signal
     def cancel(self, fact: CancelAsked) -> None:
+        self._has_tried_to_withdraw = False
         self._inbox.append(fact)
 
     @workflow.signal
@@ -109,7 +127,7 @@ class JobWorkflow:
 
     @workflow.signal
     def retry_dispatch(self) -> None:
-        """Somebody knows that the bus is back."""
+        """The bus is available again."""
         self._try_at, self._is_roused = 0, True
 
     @workflow.signal
@@ -121,7 +139,15 @@ class JobWorkflow:
     def state(self) -> Job:
         return self._job
 
-    # --- What it does ------------------------------------------------------------------------------------------------
+    @workflow.query
+    def expected_state(self) -> Job:
+        """The job once all facts received are decided."""
+        job = self._job
+        for fact in (*self._deciding, *self._inbox):
+            job = decide(job, fact, max(self._now, job.updated_at), _Foreseen()).job
+        return job
+
+    # --- Turns -------------------------------------------------------------------------------------------------------
 
     @workflow.run
     async def run(self, start: JobStart) -> JobEnd:
@@ -137,6 +163,8 @@ class JobWorkflow:
                 return JobEnd(self._job.status, self._job.revision)
             elif self._is_unsent and self._clock() >= self._try_at:
                 await self._publish()
+            elif self._is_to_withdraw:
+                await self._withdraw()
             elif self._wakes_at <= self._clock():
                 await self._turn([DeadlinePassed(await self._is_still_queued())])
             elif workflow.info().is_continue_as_new_suggested():
@@ -145,14 +173,15 @@ class JobWorkflow:
                 await self._wait()
 
     async def _turn(self, facts: list[Input]) -> None:
-        """Decide all that has gathered, and have it written in one go."""
+        """Decide all facts received, and have the result written at once."""
         while True:
+            self._deciding = facts
             before, job = self._job, self._job
             events: list[Event] = []
             settled: list[tuple[int, int]] = []
             webhook_url = None
             for fact in facts:
-                decision = decide(job, fact, self._clock(), self._fresh)
+                decision = decide(job, fact, self._clock(), self._id_source)
                 job = decision.job
                 events += decision.events
                 for effect in decision.effects:
@@ -161,6 +190,7 @@ class JobWorkflow:
                     elif isinstance(effect, CallWebhook):
                         webhook_url = effect.url
             if job is before and not events:
+                self._deciding = []
                 return
             projection = Projection(
                 before=before, after=job, events=tuple(events), settled=tuple(settled), webhook_url=webhook_url
@@ -168,13 +198,17 @@ class JobWorkflow:
             name = "project" if job.attempts_total == before.attempts_total else "record_attempt_lease"
             recorded = await self._hand(name, projection, Recorded)
             if self._took(recorded, job):
-                if recorded.refused is not None:
-                    facts = [self._publish_failed(recorded.refused)]
-                    continue
-                return
+                self._deciding = []
+                if recorded.refused is None:
+                    return
+                facts = [self._publish_failed(recorded.refused)]
+            else:
+                facts, events_left = split_decided(facts, recorded.events)
+                self._inbox, _ = split_decided(self._inbox, events_left)
 
     async def _publish(self) -> None:
-        recorded = await self._hand("publish_to_bus", self._job, Recorded)
+        # With the workflow's time: the ack deadline must not start earlier.
+        recorded = await self._hand("publish_to_bus", replace(self._job, updated_at=self._clock()), Recorded)
         if recorded.is_deferred:
             wait_ms = min(DEFERRED_MAX_MS, DEFERRED_FIRST_MS * 2**self._tries_deferred)
             self._tries_deferred = min(self._tries_deferred + 1, 16)
@@ -185,16 +219,24 @@ class JobWorkflow:
             await self._turn([self._publish_failed(recorded.refused)])
         elif recorded.published_at is not None or recorded.ahead is not None:
             self._took(recorded, self._job)
+            self._inbox, _ = split_decided(self._inbox, recorded.events)
+
+    async def _withdraw(self) -> None:
+        """Once for every cancel; if it fails, the ack deadline ends the job."""
+        self._has_tried_to_withdraw = True
+        step = self._job.current_step
+        if await self._hand("withdraw_directive", self._job, bool):
+            await self._turn([DirectiveWithdrawn(step.spec.step_id, step.attempt_no)])
 
     def _took(self, recorded: Recorded, job: Job) -> bool:
-        """Go on from what the ledger holds now; False if that is something else than `job`."""
+        """Continue from the ledger's state; False if that differs from `job`."""
         if recorded.ahead is not None:
             self._job = recorded.ahead
             return False
         if recorded.published_at is not None:
             step = job.current_step
             fact = Published(step.spec.step_id, step.attempt_no)
-            job = decide(job, fact, recorded.published_at, self._fresh).job
+            job = decide(job, fact, recorded.published_at, self._id_source).job
         self._job = replace(job, revision=job.revision + 1)
         return True
 
@@ -203,7 +245,7 @@ class JobWorkflow:
         return PublishFailed(step.spec.step_id, step.attempt_no, reason)
 
     async def _is_still_queued(self) -> bool:
-        """Whether the bus can prove that nobody could have acknowledged yet; only an ack deadline asks."""
+        """Whether the directive certainly waits on the bus, so that no service has it; only ack deadlines need this."""
         if self._job.current_step.status is not StepStatus.INITIATED or self._clock() >= self._job.spec.deadline_at:
             return False
         return bool(await self._hand("look_at_queue", self._job, bool))
@@ -220,7 +262,7 @@ class JobWorkflow:
     # --- Time --------------------------------------------------------------------------------------------------------
 
     def _clock(self) -> int:
-        """Workflow time, which a job never sees run backwards, though its ledger's writer may have another clock."""
+        """Workflow time, but never before the job's last change, which another clock may have written."""
         self._now = max(self._now, round(workflow.now().timestamp() * 1000), self._job.updated_at)
         return self._now
 
@@ -232,15 +274,20 @@ class JobWorkflow:
         return is_pending and step.status is StepStatus.DISPATCHING
 
     @property
+    def _is_to_withdraw(self) -> bool:
+        has_such_rules = self._job.spec.rules_version >= WITHDRAWS_DIRECTIVES
+        return has_such_rules and self._job.awaits_withdrawal and not self._has_tried_to_withdraw
+
+    @property
     def _wakes_at(self) -> int:
         assert self._job.wake_at is not None, "a job that has not ended has a timer"
         return self._job.wake_at
 
     async def _wait(self) -> None:
-        """Until something is told, or it is time.
+        """Wait for a signal or the timer.
 
-        An alarm that is set and rings too early costs one look; setting it anew for every turn would cost two events
-        of history each time.
+        A timer that fires too early costs one look; setting a new timer for every turn would cost two events of
+        history each time.
         """
         until = min(self._wakes_at, self._try_at) if self._is_unsent else self._wakes_at
         if self._alarm is None or self._alarm_at > until:

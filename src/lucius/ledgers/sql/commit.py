@@ -1,21 +1,25 @@
 """The transaction that writes a turn.
 
 Locks are taken in one order everywhere, so that two turns never wait for each other in a circle: jobs by id, claims by
-key, messages, and last the in-flight counters by scope, each moved once by its net change. Counters are looked at
-before anything is written; if another process filled one in between, the transaction is rolled back and run again.
+key, messages, the counts by minute, and last the in-flight counters by scope, each moved once by its net change. These
+are looked at before anything is written; if another process filled one in between, the transaction is rolled back and
+run again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from lucius.domain.job import Job
+from lucius.domain.protocol import Policy
 from lucius.ledgers.sql import rows, statements
+from lucius.ledgers.sql.documents import policy_text
 from lucius.ports.bus import DeliveryRef, Message
 from lucius.ports.ledger import Change, CommitOutcome, Committed, Conflict, Duplicate, Limit, Saturated
 from lucius.sql.database import Fetch, Run, RunAgain, Script
 
-BusScript = Callable[[Sequence[Message], Sequence[DeliveryRef]], Script[None]]
-"""What an enlisted bus adds to the transaction."""
+BusScript = Callable[[Sequence[Message], Sequence[DeliveryRef], bool], Script[None]]
+"""What an enlisted bus adds to the transaction: see `EnlistingBus.enlisted`."""
 
 
 def slot_moves(changes: Sequence[Change]) -> dict[str, int]:
@@ -48,9 +52,10 @@ def admit(creations: Sequence[Change], ending: dict[str, int], counts: dict[str,
 
 
 def commit_script(
-    changes: Sequence[Change], enlisted: BusScript | None, is_shared: bool
+    changes: Sequence[Change], enlisted: BusScript | None, is_shared: bool, new_policies: Mapping[str, Policy]
 ) -> Script[list[CommitOutcome]]:
-    """`is_shared`: other processes may be writing too; where not, nothing need be locked or looked at twice."""
+    """`is_shared`: other processes may be writing too; where not, nothing need be locked or looked at twice.
+    `new_policies`: those of the changes, by id, that may not be in the ledger yet."""
     outcomes: dict[str, CommitOutcome] = {}
     updates = [c for c in changes if c.before is not None]
     if updates:
@@ -64,12 +69,16 @@ def commit_script(
         yield from _take_claims(creations, is_shared)
     standing = [c for c in changes if c.after.job_id not in outcomes]
     if standing:
-        yield from _write_rows(standing)
+        yield from _write_rows(standing, new_policies)
         if enlisted is not None:
             messages = [message for c in standing for message in c.messages]
             settled = [ref for c in standing for ref in c.settled]
             if messages or settled:
-                yield from enlisted(messages, settled)
+                # A turn that is decided again makes the same message, but only one of the two is written.
+                yield from enlisted(messages, settled, True)
+        counts = rows.minute_counts(standing)
+        if counts:
+            yield Run(statements.COUNT_JOBS, counts)
         yield from _move_slots(standing, is_shared)
     done = Committed()
     return [outcomes.get(change.after.job_id, done) for change in changes]
@@ -138,23 +147,32 @@ def _take_claims(creations: Sequence[Change], is_shared: bool) -> Script[None]:
         raise RunAgain("another process took one of these claims in between")
 
 
-def _write_rows(standing: Sequence[Change]) -> Script[None]:
+def _write_rows(standing: Sequence[Change], new_policies: Mapping[str, Policy]) -> Script[None]:
     created = [c for c in standing if c.before is None]
     updated = [c for c in standing if c.before is not None]
     if created:
-        yield Run(statements.INSERT_JOB, [rows.job_row(c) for c in created])
-        yield Run(statements.INSERT_STEP, [row for c in created for row in rows.step_rows(c)])
+        if new_policies:
+            yield Run(statements.INSERT_POLICY, [(key, policy_text(one)) for key, one in sorted(new_policies.items())])
+        yield Run(statements.INSERT_STATE, [rows.new_state_row(c) for c in created], in_one_statement=True)
+        yield Run(statements.INSERT_SPEC, [rows.spec_row(c.after) for c in created], in_one_statement=True)
     if updated:
-        yield Run(statements.UPDATE_JOB, [rows.job_update_row(c) for c in updated])
-        steps = [row for c in updated for row in rows.step_update_rows(c)]
-        if steps:
-            yield Run(statements.UPDATE_STEP, steps)
-    attempts = [row for c in standing for row in rows.attempt_rows(c)]
-    if attempts:
-        yield Run(statements.WRITE_ATTEMPT, attempts)
-    events = [row for c in standing for row in rows.event_rows(c)]
+        moving: list[Job] = []
+        others: list[Job] = []
+        for change in updated:
+            (moving if rows.only_moves(change) else others).append(change.after)
+        if moving:
+            yield Run(statements.UPDATE_MOVING, [rows.moving_row(job) for job in moving], in_one_statement=True)
+        if others:
+            yield Run(statements.UPDATE_STATE, [rows.state_row(job) for job in others], in_one_statement=True)
+        past = [row for c in updated for row in rows.past_attempt_rows(c)]
+        if past:
+            yield Run(statements.INSERT_ATTEMPT, past)
+    outputs = [row for c in standing for row in rows.output_rows(c)]
+    if outputs:
+        yield Run(statements.WRITE_OUTPUT, outputs)
+    events = [rows.events_row(c) for c in standing if c.events]
     if events:
-        yield Run(statements.INSERT_EVENT, events)
+        yield Run(statements.INSERT_EVENTS, events, in_one_statement=True)
     webhooks = [rows.webhook_row(c.webhook) for c in standing if c.webhook]
     if webhooks:
         yield Run(statements.INSERT_WEBHOOK, webhooks)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from lucius.domain.attempt import Attempt
 from lucius.domain.effects import Event
 from lucius.domain.job import Job
-from lucius.domain.step import Step
 from lucius.domain.time import Instant
-from lucius.ledgers.sql import rows, statements
+from lucius.ledgers.sql import documents, rows, statements
 from lucius.ledgers.sql.commit import commit_script
+from lucius.ledgers.sql.lists import list_jobs
+from lucius.ledgers.sql.loading import Policies, load_script, read_or_report
+from lucius.ledgers.sql.upkeep import prune_script, repair_script
 from lucius.ports.bus import Bus, DeliveryRef, Message
 from lucius.ports.ledger import (
     Change,
@@ -23,13 +27,21 @@ from lucius.ports.ledger import (
     LedgerUnavailable,
     OutboxRow,
     Repairs,
+    UnreadableJob,
     Webhook,
 )
 from lucius.sql.database import Database, DatabaseUnavailable, Fetch, Row, Run, Script
 
 T = TypeVar("T")
 
+log = logging.getLogger("lucius.ledger")
+
+LOGGED_IDS_MAX = 1_000
+"""Unreadable jobs that are remembered, so that each is logged once."""
+
 FAR_FUTURE: Instant = 1 << 62
+CALLS_MAX = 1 << 31
+"""More calls than any webhook is worth."""
 
 
 class EnlistingBus(Protocol):
@@ -37,7 +49,11 @@ class EnlistingBus(Protocol):
 
     database: Database
 
-    def enlisted(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> Script[None]: ...
+    def enlisted(
+        self, messages: Sequence[Message], settled: Sequence[DeliveryRef], are_unique: bool = False
+    ) -> Script[None]:
+        """`are_unique`: nobody publishes these ids again."""
+        ...
 
     def committed(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> None: ...
 
@@ -49,6 +65,8 @@ class SqlLedger:
         self._database = database
         self._bus = bus
         self._write_failed = False
+        self._logged_ids: set[str] = set()
+        self._policies = Policies()
 
     async def __aenter__(self) -> SqlLedger:
         return self
@@ -63,14 +81,28 @@ class SqlLedger:
 
     async def commit(self, changes: Sequence[Change]) -> list[CommitOutcome]:
         enlisted = self._bus.enlisted if self._bus is not None else None
-        outcomes = await self._write(lambda: commit_script(changes, enlisted, self._database.is_shared))
+        policies = self._policies.new_in(changes)
+        outcomes = await self._write(lambda: commit_script(changes, enlisted, self._database.is_shared, policies))
+        if policies and any(
+            isinstance(outcome, Committed) and change.before is None
+            for change, outcome in zip(changes, outcomes, strict=True)
+        ):
+            self._policies.add(policies)
         if self._bus is not None:
             written = [c for c, outcome in zip(changes, outcomes, strict=True) if isinstance(outcome, Committed)]
             self._bus.committed([m for c in written for m in c.messages], [r for c in written for r in c.settled])
         return outcomes
 
     async def load(self, job_ids: Sequence[str]) -> dict[str, Job]:
-        return await self._read(lambda: _load_script(list(job_ids)))
+        if not job_ids:
+            return {}
+        found = self._logged(await self._read(lambda: load_script(job_ids, self._policies)))
+        return {job.job_id: job for job in found if isinstance(job, Job)}
+
+    async def note_holder(
+        self, job_id: str, step_index: int, attempt_no: int, lease_id: str, instance: str
+    ) -> str | None:
+        return await self._write(lambda: _note_holder_script(job_id, step_index, attempt_no, lease_id, instance))
 
     async def due(self, now: Instant, limit: int) -> list[str]:
         return [row[0] for row in await self._fetch(statements.DUE, now, limit)]
@@ -79,65 +111,94 @@ class SqlLedger:
         moment = FAR_FUTURE if ignore_claims else now
         return [row[0] for row in await self._fetch(statements.UNDISPATCHED, moment, limit)]
 
-    async def outbox(self, limit: int) -> list[OutboxRow]:
-        found = await self._fetch(statements.OUTBOX, limit)
-        return [
-            OutboxRow(job_id=row[0], step_id=row[3], tenant_id=row[5], lane=row[7], attempt=rows.read_attempt(row))
-            for row in found
-        ]
+    async def outbox(self, limit: int) -> list[OutboxRow | UnreadableJob]:
+        def script() -> Script[Sequence[Row]]:
+            found = yield Fetch(statements.OUTBOX, [limit])
+            return found
+
+        found = await self._scan(script)
+        return self._logged([read_or_report(row[0], row[1], partial(rows.read_outbox_row, row)) for row in found])
 
     async def find_claim(self, key: bytes) -> Duplicate | None:
         found = await self._fetch(statements.READ_CLAIMS, [rows.claim_key(key)])
         return Duplicate(found[0][1], found[0][2], found[0][3]) if found else None
 
-    async def jobs(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[Job]:
-        return await self._read(lambda: _list_script(filter_, limit, before_id))
+    async def jobs(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[Job | UnreadableJob]:
+        return self._logged(await self._scan(lambda: list_jobs(filter_, limit, before_id, self._policies)))
 
     async def attempts(self, job_id: str) -> dict[str, list[Attempt]]:
-        by_step: dict[str, list[Attempt]] = {}
-        for row in await self._fetch(statements.ATTEMPTS, job_id):
-            by_step.setdefault(row[3], []).append(rows.read_attempt(row))
-        return by_step
+        return await self._read(lambda: _attempts_script(job_id, self._policies))
 
     async def events(self, job_id: str, after_seq: int, limit: int) -> list[Event]:
-        return [rows.read_event(row) for row in await self._fetch(statements.EVENTS, job_id, after_seq, limit)]
+        found = await self._fetch(statements.EVENTS, job_id, after_seq, limit)
+        return [event for row in found for event in rows.read_events(row) if event.seq > after_seq][:limit]
 
     async def inflight(self) -> dict[str, int]:
         return {row[0]: row[1] for row in await self._fetch(statements.INFLIGHT)}
 
-    async def webhooks_due(self, now: Instant, limit: int, claim_until: Instant) -> list[Webhook]:
-        def script() -> Script[list[Webhook]]:
-            found = yield Fetch(statements.WEBHOOKS_DUE, (now, limit))
-            if found:
-                yield Run(statements.CLAIM_WEBHOOK, [(row[0], claim_until) for row in found])
-            return [rows.read_webhook(row) for row in found]
+    async def webhooks_due(
+        self, now: Instant, after_tenant: str, tenants_max: int, per_tenant_max: int
+    ) -> list[Webhook]:
+        return await self._read(lambda: _webhooks_due_script(now, after_tenant, tenants_max, per_tenant_max))
 
-        if not await self._fetch(statements.WEBHOOKS_DUE.removesuffix(" FOR UPDATE SKIP LOCKED"), now, 1):
-            return []
+    async def claim_webhooks(self, job_ids: Sequence[str], now: Instant, claim_until: Instant) -> set[str]:
+        def script() -> Script[set[str]]:
+            found = yield Fetch(statements.STILL_DUE, (list(job_ids), now))
+            yield Run(statements.CLAIM_WEBHOOK, [(row[0], claim_until) for row in found])
+            return {row[0] for row in found}
+
         return await self._write(script)
 
     async def webhook_done(self, webhook: Webhook, delivered: bool) -> None:
         is_owed = not delivered and webhook.next_at > 0
         status = "DELIVERED" if delivered else "PENDING" if is_owed else "FAILED"
-        row = (webhook.job_id, status, webhook.attempts, webhook.next_at, webhook.last_error)
+        row = (
+            webhook.job_id, status, webhook.attempts, webhook.next_at, webhook.last_error, webhook.asked_wait_ms,
+        )  # fmt: skip
 
         def script() -> Script[None]:
             yield Run(statements.FINISH_WEBHOOK, [row])
 
         await self._write(script)
 
-    async def repair(self, now: Instant) -> Repairs:
-        return await self._write(lambda: _repair_script(now))
+    async def shorten_webhooks(self, latest: Sequence[Instant]) -> None:
+        last = len(latest) - 1
+        rows = [(calls, calls if calls < last else CALLS_MAX, moment) for calls, moment in enumerate(latest)]
+
+        def script() -> Script[None]:
+            yield Run(statements.SHORTEN_WEBHOOKS, rows)
+
+        await self._write(script)
+
+    async def repair(self, now: Instant, claim_seconds: float) -> Repairs:
+        return await self._write(lambda: repair_script(now, claim_seconds))
 
     async def prune(self, ended_before: Instant, limit: int) -> int:
-        return await self._write(lambda: _prune_script(ended_before, limit))
+        return await self._write(lambda: prune_script(ended_before, limit))
 
-    async def health(self) -> dict[str, Any]:
-        """A full disk can still be read: where the last write failed, only one that succeeds is proof of health."""
-        await self._fetch(statements.PING)
+    async def health(self) -> str:
+        """Asks as a writer: a database that is read-only, locked or frozen may still be read. On a full disk even that
+        succeeds, so where the last write failed, only one that succeeds is proof of health."""
+        try:
+            await self._database.write(_ping_script)
+        except DatabaseUnavailable as error:
+            raise LedgerUnavailable(str(error)) from error
         if self._write_failed:
             await self._write(_touch_script)
-        return {"ledger": self._database.name}
+        return self._database.name
+
+    def _logged(self, found: list[T | UnreadableJob]) -> list[T | UnreadableJob]:
+        """Each job once: whoever looks for what is due meets it again and again."""
+        for one in found:
+            if isinstance(one, UnreadableJob) and one.job_id not in self._logged_ids:
+                if len(self._logged_ids) >= LOGGED_IDS_MAX:
+                    self._logged_ids.clear()
+                self._logged_ids.add(one.job_id)
+                log.error(
+                    "the rows of job %s cannot be read, and it is passed over until they are put right: %s",
+                    one.job_id, one.reason, extra={"job_id": one.job_id, "tenant_id": one.tenant_id},
+                )  # fmt: skip
+        return found
 
     async def _fetch(self, sql: str, *args: Any) -> Sequence[Row]:
         def script() -> Script[Sequence[Row]]:
@@ -152,6 +213,12 @@ class SqlLedger:
         except DatabaseUnavailable as error:
             raise LedgerUnavailable(str(error)) from error
 
+    async def _scan(self, script: Callable[[], Script[T]]) -> T:
+        try:
+            return await self._database.scan(script)
+        except DatabaseUnavailable as error:
+            raise LedgerUnavailable(str(error)) from error
+
     async def _write(self, script: Callable[[], Script[T]]) -> T:
         try:
             result = await self._database.write(script)
@@ -162,88 +229,62 @@ class SqlLedger:
         return result
 
 
+def _ping_script() -> Script[None]:
+    yield Fetch(statements.PING)
+
+
 def _touch_script() -> Script[None]:
     """Leaves everything as it was, but for pages that had to be written."""
     yield Run(statements.TOUCH, [(0,)])
     yield Run(statements.UNTOUCH, [(0,)])
 
 
-def _load_script(job_ids: list[str]) -> Script[dict[str, Job]]:
-    if not job_ids:
-        return {}
-    jobs = yield Fetch(statements.LOAD_JOBS, [job_ids])
-    built = yield from _build_jobs(jobs)
-    return {job.job_id: job for job in built}
-
-
-def _build_jobs(job_rows: Sequence[Row]) -> Script[list[Job]]:
-    job_ids = [row[0] for row in job_rows]
-    if not job_ids:
-        return []
-    attempts = yield Fetch(statements.LOAD_CURRENT_ATTEMPTS, [job_ids])
-    current = {(row[0], row[1]): rows.read_attempt(row) for row in attempts}
-    steps: dict[str, list[Step]] = {}
-    found = yield Fetch(statements.LOAD_STEPS, [job_ids])
-    for row in found:
-        steps.setdefault(row[0], []).append(rows.read_step(row, current.get((row[0], row[1]))))
-    return [rows.read_job(row, tuple(steps[row[0]])) for row in job_rows]
-
-
-def _list_script(filter_: JobFilter, limit: int, before_id: str | None) -> Script[list[Job]]:
-    conditions: list[str] = []
-    args: list[Any] = [limit]
-
-    def add(condition: str, value: Any) -> None:
-        args.append(value)
-        conditions.append(condition.format(f"${len(args)}"))
-
-    if filter_.tenants is not None:
-        add("tenant_id = ANY({}::text[])", list(filter_.tenants))
-    if filter_.status is not None:
-        add("status = {}", filter_.status)
-        if filter_.status != "SUCCEEDED":
-            conditions.append("status <> 'SUCCEEDED'")  # Lets the planner use the partial index.
-    if filter_.request_type is not None:
-        add("request_type = {}", filter_.request_type)
-    if filter_.created_from is not None:
-        add("created_at >= {}", filter_.created_from)
-    if filter_.created_to is not None:
-        add("created_at < {}", filter_.created_to)
-    if filter_.dead_letter:
-        conditions.append("dead_letter = 1 AND status = 'FAILED_FINAL' AND status <> 'SUCCEEDED'")
-    if filter_.open_on is not None:
-        add("engine = {} AND engine <> 'outbox' AND completed_at IS NULL", filter_.open_on)
-    if before_id is not None:
-        add("job_id < {}", before_id)
-    found = yield Fetch(statements.list_jobs(conditions), args)
-    return (yield from _build_jobs(found))
-
-
-def _repair_script(now: Instant) -> Script[Repairs]:
-    # Holding the counters keeps every turn that creates or ends a job from committing while the jobs are counted. The
-    # first of them, which every such turn moves first, must be there to be held.
-    yield Run(statements.MAKE_GLOBAL_SLOT)
-    found = yield Fetch(statements.ALL_SLOTS)
-    kept = {row[0]: row[1] for row in found}
-    counted: dict[str, int] = {}
-    for tenant_id, mode, jobs in (yield Fetch(statements.COUNT_BY_TENANT_AND_MODE)):
-        for scope in ("global", f"mode:{mode}", f"tenant:{tenant_id}"):
-            counted[scope] = counted.get(scope, 0) + jobs
-    wrong = {scope: counted.get(scope, 0) for scope in kept | counted if kept.get(scope, 0) != counted.get(scope, 0)}
-    if wrong:
-        yield Run(statements.SET_SLOTS, sorted(wrong.items()))
-    woken = yield Fetch(statements.WAKE_SLEEPERS, [now])
-    closed = yield Fetch(statements.CLOSE_ORPHANED_OUTBOX)
-    return Repairs(len(wrong), len(woken), len(closed))
-
-
-def _prune_script(ended_before: Instant, limit: int) -> Script[int]:
-    found = yield Fetch(statements.PRUNABLE, (ended_before, limit))
+def _note_holder_script(
+    job_id: str, step_index: int, attempt_no: int, lease_id: str, instance: str
+) -> Script[str | None]:
+    found = yield Fetch(statements.LOCK_HOLDER, [job_id])
     if not found:
-        return 0
-    claims = [(row[1], row[0]) for row in found if row[1]]
-    if claims:
-        yield Run(statements.PRUNE_CLAIM, claims)
-    for statement in statements.PRUNE:
-        yield Run(statement, [(row[0],) for row in found])
-    return len(found)
+        return None
+    attempt = documents.decode_state(found[0][0]).steps[step_index].attempt
+    if attempt is None or (attempt.attempt_no, attempt.lease_id) != (attempt_no, lease_id):
+        return None
+    if not rows.is_unanswered(attempt):
+        return None
+    if attempt.acked_by is not None:
+        return attempt.acked_by
+    noted = rows.read_holder(found[0][1])
+    if noted is not None and noted[:2] == (step_index, attempt_no):
+        return noted[2]
+    yield Run(statements.NOTE_HOLDER, [(job_id, rows.encode_holder(step_index, attempt_no, instance))])
+    return instance
+
+
+def _attempts_script(job_id: str, policies: Policies) -> Script[dict[str, list[Attempt]]]:
+    found = yield from load_script([job_id], policies)
+    job = found[0] if found else None
+    if not isinstance(job, Job):
+        return {}
+    by_index: dict[int, list[Attempt]] = {}
+    for row in (yield Fetch(statements.PAST_ATTEMPTS, [job_id])):
+        by_index.setdefault(row[0], []).append(documents.read_attempt(documents.decode_attempt(row[1])))
+    for index, step in enumerate(job.steps):
+        if step.attempt is not None:
+            by_index.setdefault(index, []).append(step.attempt)
+    return {job.steps[index].spec.step_id: by_index[index] for index in sorted(by_index)}
+
+
+def _webhooks_due_script(
+    now: Instant, after_tenant: str, tenants_max: int, per_tenant_max: int
+) -> Script[list[Webhook]]:
+    if not (yield Fetch(statements.IS_ANY_WEBHOOK_DUE, [now])):
+        return []
+    tenants: dict[str, None] = {}
+    for beginning in (after_tenant, ""):
+        if len(tenants) < tenants_max:
+            found = yield Fetch(statements.TENANTS_WITH_WEBHOOKS_DUE, (now, beginning, tenants_max - len(tenants)))
+            tenants |= dict.fromkeys(row[0] for row in found)
+    due: list[Webhook] = []
+    for tenant_id in tenants:
+        found = yield Fetch(statements.WEBHOOKS_DUE, (tenant_id, now, per_tenant_max))
+        due += [rows.read_webhook(row) for row in found]
+    return due

@@ -1,63 +1,57 @@
-"""Every statement of the ledger, in PostgreSQL's dialect (see `lucius.sql.dialect`)."""
+"""Every statement of the ledger, in PostgreSQL's dialect (see `lucius.sql.dialect`); tables: `sql/ledger_tables.py`."""
 
 from __future__ import annotations
 
-JOB_SPEC = (
-    "job_id, tenant_id, request_type, protocol_id, protocol_version, schema_version, resolved_mode, decision_source,"
-    " decision_reason, routing_key_used, lane, input_ref, output_ref, claim_key, idempotency_key, idempotency_hash,"
-    " doc_id, callback_urls, correlation_id, traceparent, not_before, deadline_at, created_at, redrive_of,"
-    " rules_version"
-)
-JOB_STATE = (
-    "status, current_step_id, current_step_index, attempts_total, updated_at, completed_at, error_code, error_message,"
-    " dead_letter, wake_at, event_seq, revision, engine"
-)
-STEP_SPEC = "job_id, step_index, step_id, step_type, service, payload, policy, workspace_ref, created_at"
-STEP_STATE = (
-    "status, attempt_no, attempts_counted, lease_id, due_at, queue_until, ends_by, progress, note, artifacts,"
-    " output_ref, last_error_code, last_error_message, updated_at, started_at, completed_at"
-)
-ATTEMPT_KEY = "job_id, step_index, attempt_no"
-ATTEMPT_SPEC = "step_id, lease_id, tenant_id, resolved_mode, lane, routing_key_used, created_at"
-ATTEMPT_STATE = (
-    "status, outbox_status, claimed_until, sent_at, acked_at, ended_at, verdict, error_code, error_message, acked_by"
-)
-EVENT = "job_id, seq, created_at, event_type, step_id, attempt_no, payload"
+STATE_KEY = "job_id, tenant_id, request_type, resolved_mode, claim_key"
+MOVING = "document, revision, updated_at, step_status, wait_cause, wake_at"
+"""What most turns change."""
+STATE = f"{MOVING}, status, unsent_since, unsent_until, completed_at, error_signature, engine"
+"""Everything that a turn may change."""
 WEBHOOK = "job_id, url, tenant_id, attempts, next_at, last_error"
 
 
-def _names(columns: str) -> list[str]:
+def names(columns: str) -> list[str]:
     return [name.strip() for name in columns.split(",")]
 
 
 def _insert(table: str, columns: str) -> str:
-    marks = ", ".join(f"${place}" for place in range(1, len(_names(columns)) + 1))
+    marks = ", ".join(f"${place}" for place in range(1, len(names(columns)) + 1))
     return f"INSERT INTO {table} ({columns}) VALUES ({marks})"
 
 
 def _assign(columns: str, first: int) -> str:
-    return ", ".join(f"{name} = ${place}" for place, name in enumerate(_names(columns), first))
+    return ", ".join(f"{name} = ${place}" for place, name in enumerate(names(columns), first))
 
 
 # Writing: one turn.
-LOCK_JOBS = "SELECT job_id, revision FROM jobs WHERE job_id = ANY($1::text[]) ORDER BY job_id FOR UPDATE"
+LOCK_JOBS = "SELECT job_id, revision FROM job_states WHERE job_id = ANY($1::text[]) ORDER BY job_id FOR UPDATE"
 MOVED_JOBS = (  # SQLite alone: needs no locks, so it can answer with nothing but the exceptions.
-    "SELECT g.value ->> 0 FROM json_each($1) g LEFT JOIN jobs j ON j.job_id = g.value ->> 0"
+    "SELECT g.value ->> 0 FROM json_each($1) g LEFT JOIN job_states j ON j.job_id = g.value ->> 0"
     " WHERE j.revision IS NOT g.value ->> 1"
 )
-INSERT_JOB = _insert("jobs", f"{JOB_SPEC}, {JOB_STATE}")
-UPDATE_JOB = f"UPDATE jobs SET {_assign(JOB_STATE, 2)} WHERE job_id = $1"
-INSERT_STEP = _insert("steps", f"{STEP_SPEC}, {STEP_STATE}")
-UPDATE_STEP = f"UPDATE steps SET {_assign(STEP_STATE, 3)} WHERE job_id = $1 AND step_index = $2"
-WRITE_ATTEMPT = (
-    _insert("attempts", f"{ATTEMPT_KEY}, {ATTEMPT_SPEC}, {ATTEMPT_STATE}")
-    + f" ON CONFLICT ({ATTEMPT_KEY}) DO UPDATE SET "
-    + ", ".join(f"{name} = excluded.{name}" for name in _names(ATTEMPT_STATE))
+INSERT_STATE = _insert("job_states", f"{STATE_KEY}, {STATE}")
+UPDATE_STATE = f"UPDATE job_states SET {_assign(STATE, 2)} WHERE job_id = $1"
+UPDATE_MOVING = f"UPDATE job_states SET {_assign(MOVING, 2)} WHERE job_id = $1"
+"""For a job whose other columns stay as they are: what is not assigned needs no update in its indexes either."""
+INSERT_SPEC = _insert("job_specs", "job_id, document")
+INSERT_POLICY = f"{_insert('policies', 'policy_id, document')} ON CONFLICT (policy_id) DO NOTHING"
+INSERT_ATTEMPT = (
+    f"{_insert('job_attempts', 'job_id, step_index, attempt_no, document')}"
+    " ON CONFLICT (job_id, step_index, attempt_no) DO NOTHING"
 )
-INSERT_EVENT = _insert("events", EVENT)
+WRITE_OUTPUT = (
+    f"{_insert('job_outputs', 'job_id, step_index, artifacts, output_ref')} ON CONFLICT (job_id, step_index)"
+    " DO UPDATE SET artifacts = excluded.artifacts, output_ref = excluded.output_ref"
+)
+INSERT_EVENTS = _insert("job_events", "job_id, last_seq, events")
+COUNT_JOBS = (
+    f"{_insert('job_counts', 'minute, tenant_id, outcome, jobs')} ON CONFLICT (minute, tenant_id, outcome)"
+    " DO UPDATE SET jobs = job_counts.jobs + excluded.jobs"
+)
 INSERT_CLAIM = "INSERT INTO claims (claim_key, job_id) VALUES ($1, $2) ON CONFLICT (claim_key) DO NOTHING"
 READ_CLAIMS = (
-    "SELECT c.claim_key, c.job_id, j.idempotency_hash, j.status FROM claims c JOIN jobs j ON j.job_id = c.job_id"
+    "SELECT c.claim_key, c.job_id, p.document::json -> 'job' ->> 'idempotency_hash', j.status FROM claims c"
+    " JOIN job_states j ON j.job_id = c.job_id JOIN job_specs p ON p.job_id = c.job_id"
     " WHERE c.claim_key = ANY($1::text[])"
 )
 CLAIM_OWNERS = "SELECT claim_key, job_id FROM claims WHERE claim_key = ANY($1::text[])"
@@ -72,82 +66,101 @@ INSERT_WEBHOOK = (
 )
 
 # Reading: the engine.
-LOAD_JOBS = f"SELECT {JOB_SPEC}, {JOB_STATE} FROM jobs WHERE job_id = ANY($1::text[])"
-LOAD_STEPS = f"SELECT {STEP_SPEC}, {STEP_STATE} FROM steps WHERE job_id = ANY($1::text[]) ORDER BY job_id, step_index"
-LOAD_CURRENT_ATTEMPTS = (
-    "SELECT "
-    + ", ".join(f"a.{name}" for name in _names(f"{ATTEMPT_KEY}, {ATTEMPT_SPEC}, {ATTEMPT_STATE}"))
-    + " FROM steps s JOIN attempts a"
-    " ON a.job_id = s.job_id AND a.step_index = s.step_index AND a.attempt_no = s.attempt_no"
-    " WHERE s.job_id = ANY($1::text[])"
+LOAD_JOBS = (
+    "SELECT j.job_id, j.tenant_id, j.status, j.engine, j.wake_at, j.updated_at, j.completed_at, j.revision, j.holder,"
+    " j.document, p.document FROM job_states j LEFT JOIN job_specs p ON p.job_id = j.job_id"
+    " WHERE j.job_id = ANY($1::text[])"
 )
+LOAD_OUTPUTS = "SELECT job_id, step_index, artifacts, output_ref FROM job_outputs WHERE job_id = ANY($1::text[])"
+LOAD_POLICIES = "SELECT policy_id, document FROM policies WHERE policy_id = ANY($1::text[])"
+LOCK_HOLDER = "SELECT document, holder FROM job_states WHERE job_id = $1 FOR UPDATE"
+NOTE_HOLDER = "UPDATE job_states SET holder = $2 WHERE job_id = $1"
 # Jobs of another engine have their timers and their unsent attempts there.
 DUE = (
-    "SELECT job_id FROM jobs WHERE wake_at IS NOT NULL AND engine = 'outbox' AND wake_at <= $1"
+    "SELECT job_id FROM job_states WHERE wake_at IS NOT NULL AND engine = 'outbox' AND wake_at <= $1"
     " ORDER BY wake_at LIMIT $2"
 )
 UNDISPATCHED = (
-    "SELECT job_id FROM attempts WHERE outbox_status = 'PENDING' AND claimed_until <= $1 AND EXISTS ("
-    "SELECT 1 FROM jobs j WHERE j.job_id = attempts.job_id AND j.engine = 'outbox')"
-    " ORDER BY claimed_until LIMIT $2"
+    "SELECT job_id FROM job_states WHERE unsent_until IS NOT NULL AND unsent_until <= $1 AND engine = 'outbox'"
+    " ORDER BY unsent_until LIMIT $2"
 )
 OUTBOX = (
-    f"SELECT {ATTEMPT_KEY}, {ATTEMPT_SPEC}, {ATTEMPT_STATE} FROM attempts"
-    " WHERE outbox_status = 'PENDING' ORDER BY created_at, job_id LIMIT $1"
+    "SELECT j.job_id, j.tenant_id, j.document, p.document FROM job_states j LEFT JOIN job_specs p"
+    " ON p.job_id = j.job_id WHERE j.unsent_since IS NOT NULL ORDER BY j.unsent_since, j.job_id LIMIT $1"
 )
 
 # Reading: people.
-ATTEMPTS = (
-    f"SELECT {ATTEMPT_KEY}, {ATTEMPT_SPEC}, {ATTEMPT_STATE} FROM attempts WHERE job_id = $1"
-    " ORDER BY step_index, attempt_no"
-)
-EVENTS = f"SELECT {EVENT} FROM events WHERE job_id = $1 AND seq > $2 ORDER BY seq LIMIT $3"
+PAST_ATTEMPTS = "SELECT step_index, document FROM job_attempts WHERE job_id = $1 ORDER BY step_index, attempt_no"
+EVENTS = "SELECT last_seq, events FROM job_events WHERE job_id = $1 AND last_seq > $2 ORDER BY last_seq LIMIT $3"
 INFLIGHT = "SELECT scope, jobs FROM inflight WHERE jobs <> 0"
 PING = "SELECT 1"
 TOUCH = "INSERT INTO schema_versions (version, name) VALUES ($1, 'can anything be written?') ON CONFLICT DO NOTHING"
 UNTOUCH = "DELETE FROM schema_versions WHERE version = $1"
 
 # Webhooks.
+IS_ANY_WEBHOOK_DUE = "SELECT 1 FROM webhooks WHERE status = 'PENDING' AND next_at <= $1 LIMIT 1"
+_NEXT_TENANT = (
+    "SELECT w.tenant_id FROM webhooks w WHERE w.status = 'PENDING' AND w.tenant_id > {} ORDER BY w.tenant_id LIMIT 1"
+)
+TENANTS_WITH_WEBHOOKS_DUE = (  # From one tenant to the next, however many webhooks each has.
+    f"WITH RECURSIVE pending (tenant_id) AS (SELECT ({_NEXT_TENANT.format('$2')}) UNION ALL"
+    f" SELECT ({_NEXT_TENANT.format('pending.tenant_id')}) FROM pending WHERE pending.tenant_id IS NOT NULL)"
+    " SELECT pending.tenant_id FROM pending WHERE pending.tenant_id IS NOT NULL AND EXISTS (SELECT 1 FROM webhooks w"
+    " WHERE w.status = 'PENDING' AND w.tenant_id = pending.tenant_id AND w.next_at <= $1) LIMIT $3"
+)
 WEBHOOKS_DUE = (
-    f"SELECT {WEBHOOK} FROM webhooks WHERE status = 'PENDING' AND next_at <= $1"
-    " ORDER BY next_at LIMIT $2 FOR UPDATE SKIP LOCKED"
+    f"SELECT {WEBHOOK} FROM webhooks WHERE status = 'PENDING' AND tenant_id = $1 AND next_at <= $2"
+    " ORDER BY next_at LIMIT $3"
+)
+STILL_DUE = (
+    "SELECT job_id FROM webhooks WHERE job_id = ANY($1::text[]) AND status = 'PENDING' AND next_at <= $2"
+    " FOR UPDATE SKIP LOCKED"
 )
 CLAIM_WEBHOOK = "UPDATE webhooks SET next_at = $2 WHERE job_id = $1"
-FINISH_WEBHOOK = "UPDATE webhooks SET status = $2, attempts = $3, next_at = $4, last_error = $5 WHERE job_id = $1"
+FINISH_WEBHOOK = (
+    "UPDATE webhooks SET status = $2, attempts = $3, next_at = $4, last_error = $5, asked_wait_ms = $6"
+    " WHERE job_id = $1"
+)
+SHORTEN_WEBHOOKS = (
+    "UPDATE webhooks SET next_at = $3 + asked_wait_ms WHERE status = 'PENDING' AND attempts BETWEEN $1 AND $2"
+    " AND next_at > $3 + asked_wait_ms"
+)
 
 # Repair. SQLite does not see by itself that an open job lies within the partial index on `status`.
 _IS_OPEN = "status <> 'SUCCEEDED' AND status IN ('QUEUED', 'DISPATCHING', 'IN_PROGRESS', 'PAUSED', 'CANCELLING')"
 COUNT_BY_TENANT_AND_MODE = (
-    f"SELECT tenant_id, resolved_mode, COUNT(*) FROM jobs WHERE {_IS_OPEN} GROUP BY tenant_id, resolved_mode"
+    f"SELECT tenant_id, resolved_mode, COUNT(*) FROM job_states WHERE {_IS_OPEN} GROUP BY tenant_id, resolved_mode"
 )
 MAKE_GLOBAL_SLOT = "INSERT INTO inflight (scope, jobs) VALUES ('global', 0) ON CONFLICT (scope) DO NOTHING"
 ALL_SLOTS = "SELECT scope, jobs FROM inflight ORDER BY scope FOR UPDATE"
 SET_SLOTS = "INSERT INTO inflight (scope, jobs) VALUES ($1, $2) ON CONFLICT (scope) DO UPDATE SET jobs = excluded.jobs"
 WAKE_SLEEPERS = (
-    "UPDATE jobs SET wake_at = $1, revision = revision + 1"
-    f" WHERE {_IS_OPEN} AND engine = 'outbox' AND (wake_at IS NULL OR EXISTS ("
-    "SELECT 1 FROM steps s WHERE s.job_id = jobs.job_id AND s.step_index = jobs.current_step_index"
-    " AND s.status = 'DISPATCHING' AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.job_id = s.job_id"
-    " AND a.step_index = s.step_index AND a.attempt_no = s.attempt_no AND a.outbox_status = 'PENDING')))"
+    "UPDATE job_states SET wake_at = CASE WHEN wake_at < $1 THEN wake_at ELSE $1 END, revision = revision + 1"
+    f" WHERE {_IS_OPEN} AND engine = 'outbox' AND (wake_at IS NULL OR updated_at > $2"
+    " OR (step_status = 'DISPATCHING' AND (unsent_until IS NULL OR unsent_until > $3)))"
     " RETURNING job_id"
 )
-CLOSE_ORPHANED_OUTBOX = (
-    "UPDATE attempts SET outbox_status = 'FAILED_FINAL' WHERE outbox_status = 'PENDING' AND NOT EXISTS ("
-    "SELECT 1 FROM jobs j WHERE j.job_id = attempts.job_id"
-    " AND j.status IN ('QUEUED', 'DISPATCHING', 'IN_PROGRESS', 'PAUSED', 'CANCELLING'))"
-    " RETURNING job_id"
+ORPHANED_OUTBOX = (
+    "SELECT job_id, document FROM job_states WHERE unsent_since IS NOT NULL AND completed_at IS NOT NULL FOR UPDATE"
 )
+CLOSE_OUTBOX = "UPDATE job_states SET unsent_since = NULL, unsent_until = NULL, document = $2 WHERE job_id = $1"
 
 # Pruning.
 PRUNABLE = (
-    "SELECT job_id, claim_key FROM jobs WHERE completed_at IS NOT NULL AND completed_at < $1 ORDER BY job_id LIMIT $2"
-    " FOR UPDATE SKIP LOCKED"
+    "SELECT job_id, claim_key FROM job_states WHERE completed_at IS NOT NULL AND completed_at < $1"
+    " ORDER BY completed_at LIMIT $2 FOR UPDATE SKIP LOCKED"
 )
-PRUNE = tuple(f"DELETE FROM {table} WHERE job_id = $1" for table in ("events", "attempts", "steps", "webhooks", "jobs"))
+PRUNE_DEAD_MESSAGES = (  # The id of a directive begins with that of its job, which has 36 characters.
+    "DELETE FROM messages WHERE state = 'DEAD' AND substr(message_id, 1, 36) = ANY($1::text[])"
+)
+PRUNE = tuple(
+    f"DELETE FROM {table} WHERE job_id = $1"
+    for table in ("job_events", "job_attempts", "job_outputs", "webhooks", "job_specs", "job_states")
+)
 PRUNE_CLAIM = "DELETE FROM claims WHERE claim_key = $1 AND job_id = $2"
 
 
-def list_jobs(conditions: list[str]) -> str:
-    """A page of jobs, newest first; the conditions are fixed texts with numbered arguments."""
+def list_job_ids(conditions: list[str]) -> str:
+    """A page of ids, newest first; the conditions are fixed texts with numbered arguments."""
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    return f"SELECT {JOB_SPEC}, {JOB_STATE} FROM jobs{where} ORDER BY job_id DESC LIMIT $1"
+    return f"SELECT job_id FROM job_states{where} ORDER BY job_id DESC LIMIT $1"

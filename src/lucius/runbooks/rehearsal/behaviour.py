@@ -1,4 +1,4 @@
-"""How simulated workers behave: how long jobs take, which share of them fails, and how many workers there are."""
+"""Behaviour of simulated workers: how long jobs take, which share fails, and how many workers there are."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import msgspec
 from msgspec import Struct
 
 from lucius.domain.time import Instant
-from lucius.runbooks.definition.durations import parse_duration
+from lucius.runbooks.core.definition.durations import parse_duration
 from lucius.yaml_text import YamlFault, YamlText, read_yaml
 
 SLOW_FACTOR = 20
 POLL_FACTOR = 0.1
-"""Looking whether something still runs takes a tenth of the time that beginning it took."""
+"""A poll takes a tenth of the time of the first call."""
 WORKERS_MAX = 100_000
 POLL_ROUNDS_MAX = 10_000
 SPREAD = 0.5
-"""Of the logarithm of a job's time: two thirds take between 0.6 and 1.65 times the usual."""
+"""Sigma of the log-normal job time: two thirds of jobs take between 0.6 and 1.65 times the median."""
 
 _SHARES = ("fail", "throttle", "lost", "slow")
 _PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?)\s*%")
@@ -33,39 +33,39 @@ class BehaviourInvalid(ValueError):
 
 
 class Mix(Struct, frozen=True, kw_only=True):
-    """Shares are from 0 to 1. Where they come to more than 1, `fail` goes before `throttle`, and that before `lost`."""
+    """Shares are from 0 to 1. If they exceed 1 in total, `fail` takes precedence over `throttle`, then `lost`."""
 
     duration_seconds: float = 30.0
     fail: float = 0.0
-    """Of the answers that would end a step."""
+    """Share of the responses that would end a step."""
     throttle: float = 0.0
     lost: float = 0.0
-    """Of the jobs that nobody ever answers."""
+    """Share of the jobs that never get a response."""
     slow: float = 0.0
-    """Of the steps: their jobs take 20 times as long, and where they are polled, 20 times as many polls."""
+    """Share of the steps whose jobs take 20 times as long and, if polled, need 20 times as many polls."""
     poll_rounds: int = 4
-    """How often a step with a poll is said to be still running before it ends."""
+    """How many times a step with a poll reports that it is still running before it ends."""
 
     def __post_init__(self) -> None:
         for name in _SHARES:
             if not 0.0 <= getattr(self, name) <= 1.0:
-                raise BehaviourInvalid(f"{name} is a share from 0% to 100%")
+                raise BehaviourInvalid(f"{name} must be a share from 0% to 100%")
         if not 0.0 < self.duration_seconds <= 365 * 86_400:
-            raise BehaviourInvalid("duration is above zero and at most 365d")
+            raise BehaviourInvalid("duration must be above zero and at most 365d")
         if not 0 <= self.poll_rounds <= POLL_ROUNDS_MAX:
-            raise BehaviourInvalid(f"poll_rounds is a whole number from 0 to {POLL_ROUNDS_MAX}")
+            raise BehaviourInvalid(f"poll_rounds must be a whole number from 0 to {POLL_ROUNDS_MAX}")
 
 
 USUAL = Mix(fail=0.02, throttle=0.01, lost=0.005, slow=0.05)
-"""What the command line takes where nothing else is said."""
+"""The defaults of the command line."""
 
 
 class Behaviour(Struct, frozen=True, kw_only=True):
     default: Mix = Mix()
     functions: Mapping[str, Mix] = {}
-    """By the name of the function, as it is sent: with its variables filled in."""
+    """By function name as sent, with its variables filled in."""
     workers: int = 50
-    """Jobs that each worker_id works on at once."""
+    """Concurrent jobs of each worker_id."""
     workers_of: Mapping[str, int] = {}
 
     def of(self, function: str) -> Mix:
@@ -76,7 +76,7 @@ class Behaviour(Struct, frozen=True, kw_only=True):
 
 
 class Draw(Struct, frozen=True):
-    """What chance has for one job: the same for the same seed and job, whatever else happens."""
+    """The random outcome of one job: the same for the same seed and job, whatever else happens."""
 
     duration_seconds: float
     ending: str
@@ -113,12 +113,12 @@ def parse_share(text: Any) -> float:
     match = _PERCENT.fullmatch(str(text).strip())
     share = float(match[1]) / 100 if match else -1.0
     if not 0.0 <= share <= 1.0:
-        raise BehaviourInvalid(f"{str(text)[:40]!r} is no share: write it as 2% or 0.5%")
+        raise BehaviourInvalid(f"{str(text)[:40]!r} is not a share: write it as 2% or 0.5%")
     return share
 
 
 def read_behaviour(content: bytes, options: Mapping[str, Any] | None = None, usual: Mix = USUAL) -> Behaviour:
-    """The behaviour in a YAML text. `options` go before its `default` and `workers`, and those before `usual`.
+    """The behaviour in a YAML text. `options` override its `default` and `workers`, and those override `usual`.
 
     Raises `BehaviourInvalid`.
     """
@@ -176,17 +176,17 @@ def _workers(document: YamlText, value: Any) -> tuple[int, dict[str, int]]:
 
 def _whole(value: Any, least: int, most: int, name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise BehaviourInvalid(f"{name} is a whole number from {least} to {most}")
+        raise BehaviourInvalid(f"{name} must be a whole number from {least} to {most}")
     return value
 
 
 def _check(document: YamlText, value: Any, pointer: str, known: tuple[str, ...] | None) -> None:
     line = document.line_of(pointer)
     if not isinstance(value, dict):
-        raise BehaviourInvalid(f"line {line}: {pointer or 'the behaviour'} is a mapping of keys and values")
+        raise BehaviourInvalid(f"line {line}: {pointer or 'the behaviour'} must be a mapping of keys and values")
     unknown = [key for key in value if known is not None and key not in known]
     if unknown:
-        raise BehaviourInvalid(f"line {line}: {pointer}/{unknown[0]} is not known; known are {', '.join(known or ())}")
+        raise BehaviourInvalid(f"line {line}: {pointer}/{unknown[0]} is unknown; known: {', '.join(known or ())}")
 
 
 def millis(seconds: float) -> Instant:

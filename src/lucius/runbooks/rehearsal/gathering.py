@@ -1,4 +1,4 @@
-"""From the tables at the end of a rehearsal to its report."""
+"""Builds the report of a rehearsal from its tables."""
 
 from __future__ import annotations
 
@@ -7,45 +7,25 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from lucius.domain.time import Instant
-from lucius.runbooks.definition.durations import show_offset
-from lucius.runbooks.definition.model import Runbook
+from lucius.ports.database import Script
+from lucius.runbooks.core.definition.durations import show_offset
+from lucius.runbooks.core.definition.model import Runbook
+from lucius.runbooks.core.records import Batch, Phase
+from lucius.runbooks.core.states import (
+    BECAUSE_LIMIT,
+    CANCELLED,
+    FAILED,
+    FAILURES,
+    OPEN_STATUSES,
+    PENDING,
+    POLL_TIMEOUT,
+    ROLLED_BACK,
+)
 from lucius.runbooks.rehearsal.report import BatchLine, Hold, Miss, PhaseLine, StepLine
 from lucius.runbooks.rehearsal.windows import Window, windows
-from lucius.runbooks.states import BECAUSE_LIMIT, CANCELLED, FAILED, FAILURES, OPEN, PENDING, POLL_TIMEOUT, ROLLED_BACK
-from lucius.runbooks.tables import batches
-from lucius.runbooks.tables.batches import BATCH, Batch, Phase
-from lucius.sql.database import Fetch, Script
-
-_MEMBERS = "SELECT id, member_key FROM batch_members WHERE batch_id = $1 ORDER BY id"
-_STEPS = (
-    "SELECT batch_member_id, step_index, step_name, status, dispatched_at, completed_at, error_message, cancel_cause"
-    " FROM step_executions WHERE phase_execution_id = $1 ORDER BY batch_member_id, step_index"
-)
-_INIT = (
-    "SELECT 0, step_index, step_name, status, dispatched_at, completed_at, error_message, cancel_cause"
-    " FROM init_executions WHERE batch_id = $1 ORDER BY step_index"
-)
-_TOTALS = (
-    "SELECT (SELECT COALESCE(SUM(retries_used), 0) FROM step_executions)"
-    " + (SELECT COALESCE(SUM(retries_used), 0) FROM init_executions)"
-    " + (SELECT COALESCE(SUM(retries_used), 0) FROM followup_executions),"
-    " (SELECT COALESCE(SUM(poll_count), 0) FROM step_executions)"
-    " + (SELECT COALESCE(SUM(poll_count), 0) FROM init_executions)"
-    " + (SELECT COALESCE(SUM(poll_count), 0) FROM followup_executions),"
-    " (SELECT COUNT(*) FROM followup_executions WHERE kind = 'rollback' AND dispatch_count > 0)"
-)
-
-
-class StepRow(Struct, frozen=True):
-    member_id: int
-    index: int
-    name: str
-    status: str
-    dispatched_at: Instant | None
-    completed_at: Instant | None
-    error: str | None
-    cancel_cause: str | None
+from lucius.runbooks.store import batches, members, rehearsals
+from lucius.runbooks.store import phases as store_phases
+from lucius.runbooks.store.rehearsals import StepRow
 
 
 class Found(Struct):
@@ -59,20 +39,21 @@ class Found(Struct):
 
 def gather(runbook: Runbook) -> Script[Found]:
     found = Found([], [], [])
-    for row in (yield Fetch(f"{BATCH} ORDER BY b.id")):
-        yield from _gather_batch(runbook, Batch(*row), found)
-    found.retries, found.polls, found.rollback_jobs = (yield Fetch(_TOTALS))[0]
+    for batch in (yield from batches.every()):
+        yield from _gather_batch(runbook, batch, found)
+    totals = yield from rehearsals.totals()
+    found.retries, found.polls, found.rollback_jobs = totals.retries, totals.polls, totals.rollback_jobs
     return found
 
 
 def _gather_batch(runbook: Runbook, batch: Batch, found: Found) -> Script[None]:
-    keys = {row[0]: row[1] for row in (yield Fetch(_MEMBERS, [batch.id]))}
-    init = [StepRow(*row) for row in (yield Fetch(_INIT, [batch.id]))]
-    phases = yield from batches.phases_of(batch.id)
+    keys = {member.id: member.key for member in (yield from members.every(batch.id))}
+    init = yield from rehearsals.steps_of_init(batch.id)
+    phases = yield from store_phases.of_batch(batch.id)
     of_phase = {window.phase.name: window for window in windows(runbook, batch.start)}
     lines, stopped = [], []
     for phase in phases:
-        rows = [StepRow(*row) for row in (yield Fetch(_STEPS, [phase.id]))]
+        rows = yield from rehearsals.steps_of_phase(phase.id)
         line, misses = _phase(batch, phase, of_phase[phase.name], rows, keys)
         lines.append(line)
         found.misses += misses
@@ -118,10 +99,10 @@ def _phase(
     of_member: dict[int, list[StepRow]] = {}
     for row in rows:
         of_member.setdefault(row.member_id, []).append(row)
-    fates = {"done": 0, "failed": 0, "rolled_back": 0, "cancelled": 0, "unfinished": 0}
+    outcomes = {"done": 0, "failed": 0, "rolled_back": 0, "cancelled": 0, "unfinished": 0}
     misses = []
     for member_id, steps in of_member.items():
-        fates[_fate(steps)] += 1
+        outcomes[_member_outcome(steps)] += 1
         miss = _miss(batch, window, keys[member_id], steps)
         misses += [] if miss is None else [miss]
     line = PhaseLine(
@@ -133,26 +114,26 @@ def _phase(
         status=phase.status,
         began_at=phase.dispatched_at,
         ended_at=phase.completed_at,
-        **fates,
+        **outcomes,
         late=sum(miss.what == "late" for miss in misses),
         steps=_step_lines(rows),
     )
     return line, misses
 
 
-def _fate(steps: Sequence[StepRow]) -> str:
+def _member_outcome(steps: Sequence[StepRow]) -> str:
     statuses = {step.status for step in steps}
     if ROLLED_BACK in statuses:
         return "rolled_back"
     if statuses & {FAILED, POLL_TIMEOUT}:
         return "failed"
-    if statuses & OPEN:
+    if statuses & OPEN_STATUSES:
         return "unfinished"
     return "cancelled" if CANCELLED in statuses else "done"
 
 
 def _miss(batch: Batch, window: Window, key: str, steps: Sequence[StepRow]) -> Miss | None:
-    """Why this member does not make it through this phase in time; None if it does, or was out of it before."""
+    """Why this member does not finish this phase in time; None if it does, or had stopped before."""
 
     def miss(
         step: StepRow, what: Literal["late", "failed", "rolled back", "stopped"], reason: str, late: int | None
@@ -174,7 +155,7 @@ def _miss(batch: Batch, window: Window, key: str, steps: Sequence[StepRow]) -> M
         return None
     first, ends = late[0], [step.completed_at for step in late if step.completed_at is not None]
     was_out = first.dispatched_at is not None and first.dispatched_at <= until
-    reason = f"{'still ran' if was_out else 'was not sent yet'} at {window.until}"
+    reason = f"{'was still running' if was_out else 'was not sent yet'} at {window.until}"
     return miss(first, "late", reason, (max(ends) - until) // 1000 if len(ends) == len(late) else None)
 
 

@@ -1,36 +1,38 @@
-"""What stands in for the world in a rehearsal: a clock that is set, and a bus that nobody else can reach.
+"""The environment of a rehearsal: a clock that is set, and a private bus.
 
-The bus keeps messages of committed transactions in two lists, for the one rehearsal that made it. It takes part in the
-transaction, as the embedded bus does, so that there is no outbox. Whatever a rehearsal does not need of a bus is
-refused, so that it cannot go unseen.
+The bus keeps the messages of committed transactions in two lists, for the rehearsal that created it. It takes part in
+the transaction, as the embedded bus does, so there is no outbox. Operations that a rehearsal does not need raise an
+error, so that their use is noticed.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import NoReturn
 
 from lucius.domain.time import Instant
 from lucius.ports.bus import DeadLetter, Delivery, DeliveryRef, Depth, Message, Refused, Subscription
+from lucius.ports.database import Database, Script
 from lucius.ports.observer import Observer
-from lucius.runbooks.messages import EVENTS_TOPIC, JOBS_TOPIC, ORCHESTRATOR
-from lucius.sql.database import Database, Script
+from lucius.runbooks.core.messages import EVENTS_TOPIC, JOBS_TOPIC, ORCHESTRATOR
 
 MESSAGE_BYTES_MAX = 262_144
-"""As the other buses have it: a job that is too large for them fails in a rehearsal too."""
+"""The same as other buses: a job too large for them also fails in a rehearsal."""
 EVENTS_MAX = 64
 
 
 class RehearsalFailed(Exception):
-    """The rehearsal could not go on. What it says is for people."""
+    """The rehearsal cannot continue. The message is for users."""
 
 
 class VirtualClock:
     def __init__(self, now: Instant) -> None:
         self._now = now
         self._ids = 0
+
+    skew_seconds = 0.0
 
     def now(self) -> Instant:
         return self._now
@@ -50,7 +52,7 @@ class VirtualClock:
 
 
 class StrictObserver(Observer):
-    """A fault inside would make the prediction wrong, so it ends the rehearsal."""
+    """An internal error would make the prediction wrong, so it ends the rehearsal."""
 
     def failed(self, what: str, error: BaseException) -> None:
         raise RehearsalFailed(f"{what}: {error}") from error
@@ -62,13 +64,13 @@ class RehearsalBus:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.jobs: list[Message] = []
-        """Sent to workers since somebody last looked."""
+        """Jobs sent to workers since the last collection."""
         self.settled: list[str] = []
-        """Jobs that are answered or that nobody waits for any more."""
+        """Jobs that have a result or no longer need one."""
         self._events: deque[Message] = deque()
 
     def enlisted(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> Script[None]:
-        """Nothing to write: what is committed is told below."""
+        """Nothing to write: `committed` records the messages."""
         yield from ()
 
     def committed(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> None:
@@ -80,7 +82,7 @@ class RehearsalBus:
         self.settled += [ref.message_id for ref in settled if ref.topic == JOBS_TOPIC]
 
     def events(self) -> list[Delivery]:
-        """The oldest messages for the orchestrator; they are gone from here."""
+        """Remove and return the oldest messages for the orchestrator."""
         taken = [self._events.popleft() for _ in range(min(EVENTS_MAX, len(self._events)))]
         return [
             Delivery(
@@ -99,7 +101,7 @@ class RehearsalBus:
         return None
 
     async def declare(self, subscriptions: Sequence[Subscription]) -> None:
-        """Every topic is there."""
+        """Every topic exists."""
 
     async def __aenter__(self) -> RehearsalBus:
         return self
@@ -109,7 +111,7 @@ class RehearsalBus:
     ) -> None:
         return None
 
-    # --- What nobody does in a rehearsal -----------------------------------------------------------------------------
+    # --- Not used in a rehearsal -------------------------------------------------------------------------------
 
     async def publish(self, messages: Sequence[Message]) -> list[Refused | None]:
         _unused("publish")
@@ -125,6 +127,9 @@ class RehearsalBus:
     async def abandon(self, refs: Sequence[DeliveryRef], delay_seconds: float = 0.0) -> None:
         _unused("abandon")
 
+    async def withdraw(self, refs: Sequence[DeliveryRef]) -> set[DeliveryRef]:
+        _unused("withdraw")
+
     async def renew(self, refs: Sequence[DeliveryRef], lock_seconds: float) -> list[bool]:
         _unused("renew")
 
@@ -137,12 +142,18 @@ class RehearsalBus:
     async def depths(self) -> list[Depth]:
         _unused("depths")
 
-    async def dead_letters(self, limit: int) -> list[DeadLetter]:
+    async def dead_letters(self, limit: int, topics: Sequence[str] = ()) -> list[DeadLetter]:
         _unused("dead_letters")
+
+    async def send_again(self, letters: Mapping[DeliveryRef, bytes | None]) -> set[DeliveryRef]:
+        _unused("send_again")
+
+    async def health(self) -> str:
+        _unused("health")
 
     async def upkeep(self) -> None:
         _unused("upkeep")
 
 
 def _unused(name: str) -> NoReturn:
-    raise RehearsalFailed(f"the rehearsal's bus was asked to {name}, which a rehearsal has no use for")
+    raise RehearsalFailed(f"a rehearsal does not use {name} of its bus")

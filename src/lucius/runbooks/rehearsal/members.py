@@ -1,18 +1,19 @@
-"""Who takes part: the members of a CSV, or made-up ones with whatever columns the runbook's templates ask for."""
+"""The members of a rehearsal: from a CSV, or generated with the columns that the runbook's templates use."""
 
 from __future__ import annotations
 
 import msgspec
 
 from lucius.domain.time import Instant
-from lucius.runbooks.definition.checks import Kind
-from lucius.runbooks.definition.model import DataSource, Runbook, Step
-from lucius.runbooks.definition.templates import SPECIALS, variables_in
-from lucius.runbooks.definition.variables import known_outputs
-from lucius.runbooks.messages import utc
+from lucius.runbooks.core.definition.checks import Kind
+from lucius.runbooks.core.definition.model import DataSource, Runbook, Step
+from lucius.runbooks.core.definition.templates import SPECIALS, variables_in
+from lucius.runbooks.core.definition.variables import known_outputs
+from lucius.runbooks.core.messages import utc
+from lucius.runbooks.core.source_members import Member, Members
 from lucius.runbooks.sources.csv_text import read_csv
 from lucius.runbooks.sources.limits import SourceError, SourceLimits
-from lucius.runbooks.sources.rows import Member, Members, read_members
+from lucius.runbooks.sources.rows import read_members
 
 COUNT_MAX = 100_000
 
@@ -25,7 +26,7 @@ def csv_members(content: bytes, runbook: Runbook, start: Instant | None, limits:
     column = runbook.source.batch_time_column if runbook.source else None
     several = runbook.source.multi_valued if runbook.source else ()
     if start is None and column is None:
-        raise SourceError("the runbook names no batch_time_column: say with --start when the batch starts")
+        raise SourceError("the runbook has no batch_time_column: set the batch's start with --start")
     source = DataSource(
         type="csv",
         connection="",
@@ -36,7 +37,7 @@ def csv_members(content: bytes, runbook: Runbook, start: Instant | None, limits:
     found = read_members(read_csv(content, limits or SourceLimits()), source)
     if not found.members:
         first = f": row {found.faults[0].row}: {found.faults[0].message}" if found.faults else ""
-        raise SourceError(f"the CSV has no member that can be used{first}")
+        raise SourceError(f"the CSV has no usable member{first}")
     return found
 
 
@@ -61,7 +62,7 @@ def made_up_members(runbook: Runbook, count: int, start: Instant) -> Members:
 
 
 def columns_wanted(runbook: Runbook) -> tuple[str, ...]:
-    """The primary key, and every variable that only a column can have a value for, in the order of the text."""
+    """The primary key, and every variable that only a column can provide, in text order."""
     wanted = {runbook.primary_key: None}
     lists: list[tuple[Kind, str, tuple[Step, ...]]] = [("step", phase.name, phase.steps) for phase in runbook.phases]
     lists.append(("removal", "on_member_removed", runbook.on_member_removed))
@@ -75,11 +76,11 @@ def columns_wanted(runbook: Runbook) -> tuple[str, ...]:
 
 
 def by_start(members: Members, start: Instant | None) -> dict[Instant, list[str]]:
-    """Starts of batches, in order, and the keys of their members."""
+    """Starts of batches, in order, with the keys of their members."""
     found: dict[Instant, list[str]] = {}
     for key, member in members.members.items():
         moment = start if start is not None else member.batch_time
         if moment is None:
-            raise SourceError(f"member {key} has no batch time: say with --start when the batch starts")
+            raise SourceError(f"member {key} has no batch time: set the batch's start with --start")
         found.setdefault(moment, []).append(key)
     return dict(sorted(found.items()))

@@ -1,4 +1,4 @@
-"""What a runbook will do, to whom and when: worked out from its text and the members alone. Pure."""
+"""What a runbook will do, for which members and when, derived from its text and the members alone. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import msgspec
 from msgspec import Struct
 
 from lucius.domain.time import Instant
-from lucius.runbooks.definition.durations import show_offset
-from lucius.runbooks.definition.model import Runbook, Step
-from lucius.runbooks.definition.reading import RunbookInvalid, read_runbook
-from lucius.runbooks.definition.templates import BATCH_ID, BATCH_START_TIME, UnknownVariable, finish, resolve
-from lucius.runbooks.definition.variables import known_outputs
-from lucius.runbooks.messages import utc
+from lucius.runbooks.core.definition.durations import show_offset
+from lucius.runbooks.core.definition.model import Runbook, Step
+from lucius.runbooks.core.definition.reading import RunbookInvalid, read_runbook
+from lucius.runbooks.core.definition.templates import BATCH_ID, BATCH_START_TIME, UnknownVariable, finish, resolve
+from lucius.runbooks.core.definition.variables import known_outputs
+from lucius.runbooks.core.messages import utc
+from lucius.runbooks.core.source_members import Members
 from lucius.runbooks.rehearsal.members import by_start
 from lucius.runbooks.rehearsal.windows import Window, step_worst_seconds, steps_worst_seconds, windows
-from lucius.runbooks.sources.rows import Members
 
 FAULTS_SHOWN_MAX = 100
 
@@ -40,14 +40,14 @@ class PhasePlan(Struct, frozen=True, kw_only=True):
     offset: str
     due_at: Instant
     away_seconds: int
-    """Negative where it is overdue."""
+    """Negative if it is overdue."""
     is_overdue: bool
     steps: tuple[StepPlan, ...]
     worst_seconds: int
     """How long it takes if everything times out."""
     window_seconds: int | None
     until: str | None
-    """What follows, and ends the window."""
+    """What follows and ends the window."""
     is_too_short: bool
 
 
@@ -55,7 +55,7 @@ class BatchPlan(Struct, frozen=True, kw_only=True):
     start: Instant
     members: int
     init: tuple[StepPlan, ...]
-    """Run when the batch is made; its phases wait for it."""
+    """Runs when the batch is created; its phases wait for it."""
     init_worst_seconds: int
     phases: tuple[PhasePlan, ...]
 
@@ -66,7 +66,7 @@ class MemberStep(Struct, frozen=True, kw_only=True):
     worker_id: str
     function: str
     params: Mapping[str, Any]
-    """What is filled in later stands there as `{{Name}}`."""
+    """Values that are filled in later are shown as `{{Name}}`."""
     waits_for: tuple[str, ...]
     fault: str | None = None
 
@@ -77,7 +77,7 @@ class MemberPlan(Struct, frozen=True, kw_only=True):
     steps: tuple[MemberStep, ...]
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class RehearsalPlan(Struct, frozen=True, kw_only=True):
     runbook: str
     now: Instant
     progression: str
@@ -86,12 +86,12 @@ class Plan(Struct, frozen=True, kw_only=True):
     batches: tuple[BatchPlan, ...]
     shown: tuple[MemberPlan, ...]
     faults: tuple[str, ...]
-    """What is wrong: variables that nobody has, rows that cannot be used. The first hundred."""
+    """Faults: variables without a value, unusable rows. At most a hundred."""
 
 
 def make_plan(
     content: bytes, members: Members, start: Instant | None, now: Instant, keys: Sequence[str] = (), limit: int = 3
-) -> Plan:
+) -> RehearsalPlan:
     """`keys` are the members to show in full; without them the first `limit`. Raises `RunbookInvalid`."""
     runbook = read_runbook(content)
     starts = by_start(members, start)
@@ -99,7 +99,7 @@ def make_plan(
     chosen = [key for key in keys if key in start_of] if keys else list(start_of)[:limit]
     missing = [f"there is no member {key} in the CSV" for key in keys if key not in start_of]
     faults = [*missing, *_column_faults(content, members), *_row_faults(members)]
-    return Plan(
+    return RehearsalPlan(
         runbook=runbook.name,
         now=now,
         progression=runbook.progression,
@@ -112,7 +112,7 @@ def make_plan(
 
 
 def _column_faults(content: bytes, members: Members) -> list[str]:
-    """Faults of the runbook that only show beside the columns there are."""
+    """Faults of the runbook that depend on the actual columns."""
     try:
         read_runbook(content, members.columns)
     except RunbookInvalid as error:
@@ -189,7 +189,7 @@ def _member(runbook: Runbook, members: Members, key: str, start: Instant) -> Mem
 
 
 def _member_step(step: Step, phase: str, row: Mapping[str, Any], start: Instant, outputs: frozenset[str]) -> MemberStep:
-    # The batch has no number before it is made, so that its variable is filled in later as well.
+    # The batch has no number before it is created, so that variable is filled in later as well.
     specials, later = {BATCH_START_TIME: utc(start)}, outputs | {BATCH_ID}
     try:
         resolved = resolve(step, row, specials, later)

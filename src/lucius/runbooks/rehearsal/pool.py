@@ -1,7 +1,7 @@
-"""The simulated workers: a queue for each worker_id, so many jobs at once, and answers at moments that chance decides.
+"""Simulated workers: a queue and a number of slots per worker_id, and random response times.
 
-Time within a pool is continuous: a worker takes the next job at the very moment it has answered one, whenever that is
-handed on. `advance` says what has happened up to now.
+Time within a pool is continuous: a worker takes the next job the instant it has finished one, whenever that result is
+processed. `advance` returns what has happened up to now.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from lucius.domain.time import Instant
-from lucius.runbooks.messages import WorkerError, WorkerResult
+from lucius.runbooks.core.messages import WorkerError, WorkerResult
 from lucius.runbooks.rehearsal.behaviour import POLL_FACTOR, SLOW_FACTOR, Behaviour, draw, millis
 
 
@@ -34,7 +34,7 @@ class Job(Struct, frozen=True):
         return f"{self.kind}-{self.execution_id}"
 
 
-class Answer(Struct, frozen=True):
+class SimulatedResult(Struct, frozen=True):
     job: Job
     at: Instant
     result: WorkerResult
@@ -42,7 +42,7 @@ class Answer(Struct, frozen=True):
 
 
 class Busy(Struct):
-    """How much a worker_id had to do."""
+    """Utilization of a worker_id."""
 
     worker_id: str
     slots: int
@@ -52,11 +52,11 @@ class Busy(Struct):
     queue_max: int = 0
     queue_max_at: Instant | None = None
     wait_max_seconds: float = 0.0
-    """The longest that a job waited for a free worker."""
+    """The longest wait of a job for a free worker."""
 
 
 class Busiest(Struct):
-    """The moment at which most jobs were out, with workers and before them."""
+    """The time with the most outstanding jobs, running and queued."""
 
     moment_at: Instant | None = None
     in_flight: int = 0
@@ -68,8 +68,8 @@ class Pool:
         self._behaviour = behaviour
         self._seed = seed
         self._queues: dict[str, _Queue] = {}
-        self._due: list[tuple[Instant, int, str, Answer | None]] = []
-        """Moment, a number that keeps the order, worker_id; the answer, where there is one."""
+        self._due: list[tuple[Instant, int, str, SimulatedResult | None]] = []
+        """Time, a sequence number, worker_id; the result, if there is one."""
         self._number = 0
         self._working = 0
         self.busiest = Busiest()
@@ -102,10 +102,10 @@ class Pool:
             self.busiest = Busiest(now, self._working, len(self._waiting))
 
     def withdraw(self, job_ids: Sequence[str]) -> None:
-        """Nobody waits for these any more; those that no worker has begun are not worked on."""
+        """The results of these are no longer needed; workers skip those they have not started."""
         self._withdrawn.update(self._waiting.intersection(job_ids))
 
-    def advance(self, now: Instant) -> list[Answer]:
+    def advance(self, now: Instant) -> list[SimulatedResult]:
         """Everything that ends up to now, in order."""
         answers = []
         while self._due and self._due[0][0] <= now:
@@ -144,7 +144,7 @@ class Pool:
             seconds = seconds * POLL_FACTOR / (SLOW_FACTOR if chance.is_slow else 1)
         self.counts[ending] += 1
         at = now + millis(seconds)
-        answer = None if ending == "lost" else Answer(job, at, _result(job, ending), is_running)
+        answer = None if ending == "lost" else SimulatedResult(job, at, _result(job, ending), is_running)
         self._number += 1
         heapq.heappush(self._due, (at, self._number, job.worker_id, answer))
 

@@ -1,21 +1,21 @@
-"""`rehearse`: a runbook run to its end in a moment, with simulated workers. Nothing outside the process is touched."""
+"""`rehearse`: runs a runbook to its end at once, with simulated workers. Nothing outside the process is touched."""
 
 from __future__ import annotations
 
 from lucius.domain.time import Instant, after
-from lucius.runbooks.definition.reading import read_runbook
+from lucius.runbooks.core.definition.reading import read_runbook
+from lucius.runbooks.core.source_members import Members
 from lucius.runbooks.rehearsal.behaviour import Behaviour
 from lucius.runbooks.rehearsal.gathering import gather
 from lucius.runbooks.rehearsal.members import by_start
 from lucius.runbooks.rehearsal.report import Report
 from lucius.runbooks.rehearsal.simulation import Simulation
 from lucius.runbooks.rehearsal.windows import windows
-from lucius.runbooks.sources.rows import Members
 from lucius.sql.schema import upgrade
 from lucius.sql.volatile import VolatileDatabase
 
 LEAD_SECONDS = 3_600.0
-"""Unless told otherwise, batches are made an hour before their first phase: time for init."""
+"""By default, batches are created an hour before their first phase, which leaves time for init."""
 GRAIN_SECONDS_MAX = 60.0
 
 
@@ -29,8 +29,9 @@ async def rehearse(
     now: Instant | None = None,
     grain_seconds: float | None = None,
 ) -> Report:
-    """Run it. `start` is that of one batch; without it each member has its own batch time. `now` is when batches are
-    made. The same arguments give the same report. Raises `RunbookInvalid`, `SourceError` and `RehearsalFailed`."""
+    """Run it. `start` is the start of a single batch; without it each member has its own batch time. `now` is when
+    batches are created. The same arguments give the same report. Raises `RunbookInvalid`, `SourceError` and
+    `RehearsalFailed`."""
     runbook = read_runbook(runbook_yaml)
     behaviour = behaviour or Behaviour()
     starts = by_start(members, start)
@@ -64,5 +65,5 @@ async def rehearse(
 
 
 def usual_grain_seconds(behaviour: Behaviour) -> float:
-    """A third of what a job usually takes: the timeline is blurred by no more than that a step."""
+    """A third of the usual job time: the timeline is at most that inaccurate per step."""
     return float(min(max(behaviour.default.duration_seconds // 3, 1.0), GRAIN_SECONDS_MAX))

@@ -1,4 +1,4 @@
-"""What a rehearsal found: the timeline, who would miss a window and why, and how busy the workers were."""
+"""The report of a rehearsal: the timeline, members that miss a window and why, and the load of the workers."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import msgspec
 from msgspec import Struct
 
 from lucius.domain.time import Instant
-from lucius.runbooks.messages import utc
+from lucius.runbooks.core.messages import utc
 from lucius.runbooks.rehearsal.behaviour import Behaviour
 from lucius.runbooks.rehearsal.pool import Busiest, Busy
 
 
 class StepLine(Struct, frozen=True, kw_only=True):
-    """One step for everybody in the phase: with a barrier, what lies between two of them."""
+    """One step for all members of the phase: with a barrier, the time between two barriers."""
 
     step: str
     began_at: Instant | None
     ended_at: Instant | None
     counts: Mapping[str, int]
-    """Status, and how many members came to it."""
+    """Status, and the number of members that reached it."""
 
 
 class PhaseLine(Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class PhaseLine(Struct, frozen=True, kw_only=True):
     cancelled: int
     unfinished: int
     late: int
-    """Members whose steps had not all ended when the window closed; failed ones are not among them."""
+    """Members whose steps had not all ended when the window closed, without failed ones."""
     steps: tuple[StepLine, ...]
 
 
@@ -54,7 +54,7 @@ class BatchLine(Struct, frozen=True, kw_only=True):
 
 
 class Miss(Struct, frozen=True, kw_only=True):
-    """A member that would not make it through a phase in time."""
+    """A member that does not finish a phase in time."""
 
     member: str
     batch_start: Instant
@@ -72,7 +72,7 @@ class Hold(Struct, frozen=True, kw_only=True):
     held_at: Instant
     reason: str
     members_stopped: int
-    """Who had failed nothing and was stopped in the phase."""
+    """Members without a failure that were stopped in the phase."""
     steps_cancelled: int
     phases_waiting: tuple[str, ...]
 
@@ -85,16 +85,16 @@ class Report(Struct, frozen=True, kw_only=True):
     begins_at: Instant
     ends_at: Instant
     grain_seconds: float
-    """Moments closer together than this were taken as one: the timeline is exact to so much a step."""
+    """Events closer together than this were handled as one: the timeline is accurate to this much per step."""
     batches: tuple[BatchLine, ...]
     misses: tuple[Miss, ...]
     holds: tuple[Hold, ...]
     jobs: Mapping[str, int]
-    """Sent, and what came of them; retries and polls among them."""
+    """Jobs sent and their outcomes, including retries and polls."""
     busiest: Busiest
     workers: tuple[Busy, ...]
     faults: tuple[str, ...] = ()
-    """Rows of the CSV that took no part."""
+    """Rows of the CSV that were left out."""
 
     @property
     def members_missing(self) -> int:
@@ -103,7 +103,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def to_json(found: Any) -> Any:
-    """A plan's or a report's data for programs: moments as text, durations as numbers."""
+    """The data of a plan or report for programs: times as text, durations as numbers."""
     return _dated(msgspec.to_builtins(found))
 
 

@@ -1,4 +1,4 @@
-"""When phases fall due, until when they should have ended, and how long they may take at the worst. Pure."""
+"""When phases become due, when they should have ended, and how long they take at worst. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from lucius.domain.time import Instant
-from lucius.runbooks.definition.model import Phase, Runbook, Step
-from lucius.runbooks.scheduler.batching import due_at
+from lucius.runbooks.core.definition.model import Phase, Runbook, Step
+from lucius.runbooks.core.due_times import due_at
 
 THE_START = "the batch's start"
 
@@ -17,7 +17,7 @@ class Window(Struct, frozen=True):
     phase: Phase
     due_at: Instant
     until_at: Instant | None
-    """When the next phase falls due; for a phase before the start, the start at the latest. The last has none."""
+    """When the next phase becomes due; for a phase before the start, at the latest the start. The last has none."""
     until: str | None
     """What happens then, in words."""
 
@@ -40,9 +40,9 @@ def windows(runbook: Runbook, start: Instant) -> list[Window]:
 
 
 def step_worst_seconds(step: Step, members: int = 1, max_parallel: int | None = None) -> int:
-    """If nobody answers in time: every try to its timeout, and a poll that begins with the last answer to its own.
+    """If every attempt runs to its timeout, and a poll that begins with the last response runs to its own.
 
-    With `max_parallel` the members take turns; those that wait for a poll leave their place to others.
+    With `max_parallel` the members take turns; those waiting for a poll free their slot.
     """
     turns = 1 if max_parallel is None else -(-members // max_parallel)
     retries = step.retry.max_retries
@@ -53,7 +53,7 @@ def step_worst_seconds(step: Step, members: int = 1, max_parallel: int | None = 
 def steps_worst_seconds(
     runbook: Runbook, steps: Sequence[Step], members: int = 1, max_parallel: int | None = None
 ) -> int:
-    """Of steps one after another; a step that fails at the end of its time may still have a rollback after it."""
+    """Of consecutive steps; a step that fails at the end of its time may be followed by a rollback."""
     longest = passed = 0
     for step in steps:
         passed += step_worst_seconds(step, members, max_parallel)

@@ -1,1 +1,1 @@
-"""Where the members of a runbook come from: SQL databases and CSV, read only, within limits."""
+"""Sources of a runbook's members: SQL databases and CSV, read-only and within limits."""

@@ -1,8 +1,9 @@
-"""CSV in and out. A cell that a spreadsheet would run as a formula comes in only with an apostrophe before it.
+"""Reads and writes CSV. A cell that a spreadsheet would run as a formula needs a leading apostrophe.
 
-`write_csv` puts that apostrophe there and `read_csv` takes one off again, so that what was written is read back as it
-was; text that begins with apostrophes before such a character gets one more. Nothing (None) is written as an empty
-cell, and an empty cell is read as empty text.
+`write_csv` quotes every cell and adds an apostrophe to each that any spreadsheet could run, whatever it skips at the
+start or treats as an operator; plain numbers such as -5 stay unchanged. `read_csv` removes one apostrophe again, so
+that written text is read back unchanged; text that begins with apostrophes before such a start gets one more. None is
+written as an empty cell, and an empty cell is read as empty text.
 """
 
 from __future__ import annotations
@@ -13,21 +14,25 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from lucius.runbooks.definition.names import columns_faults
+from lucius.runbooks.core.definition.names import columns_faults
 from lucius.runbooks.sources.limits import FAULTS_KEPT, SourceError, SourceLimits, of_faults, too_many_rows
 from lucius.runbooks.sources.rows import Rows
 from lucius.runbooks.sources.texts import value_text
 
 _STARTS = "=+\\-@\t\r\n＝＋－＠"
 _RUNS = re.compile(f"[{_STARTS}]")
-_ESCAPED = re.compile(f"'+[{_STARTS}]")
+_SKIPPED = '\\s\\x00-\\x20\\x7f-\\xa0\\u200b-\\u200f\\u2060\\ufeff"'
+"""Characters a spreadsheet may skip at the start of a cell."""
+_COULD_RUN = re.compile(f"[\t\r\n]|[{_SKIPPED}]*[{_STARTS}﹦﹢﹣﹫\u2212|]|[^|]*\\|.*!", re.DOTALL)
+"""A start that some spreadsheet treats as a formula, or a DDE link (`program|topic!item`) anywhere."""
+_NUMBER = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)*")
 _HARMLESS = re.compile(r"[+-]?[0-9][0-9 .,()-]*")
 _FIRST = frozenset("=+-@\t\r\n＝＋－＠'")
-_FORMULA = "would be run as a formula by a spreadsheet: put an apostrophe before it if it is meant as text"
+_FORMULA = "would be run as a formula by a spreadsheet: prefix it with an apostrophe if it is text"
 
 
 def read_csv(text: bytes | str, limits: SourceLimits, rows_first: int | None = None) -> Rows:
-    """All rows, or the first few. Raises SourceError, whose `faults` name each line that is wrong."""
+    """All rows, or the first few. Raises SourceError, whose `faults` have the line of each."""
     decoded = _decoded(text, limits)
     reader = csv.reader(io.StringIO(decoded, newline=""), strict=True)
     records = _records(reader)
@@ -46,30 +51,28 @@ def read_csv(text: bytes | str, limits: SourceLimits, rows_first: int | None = N
         faults += [f"line {line}: {fault}" for fault in found][: FAULTS_KEPT - len(faults)]
         rows.append(tuple(cells))
     if faults:
-        raise of_faults("the CSV cannot be taken", faults, fault_count)
+        raise of_faults("the CSV cannot be used", faults, fault_count)
     return Rows(columns, rows)
 
 
 def write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Lines end with CR LF. Values become text as those of a source do; raises `Unfit` for one that has none."""
+    """Lines end with CR LF. Values become text like those of a source; raises `Unfit` for one without a text form."""
     out = io.StringIO(newline="")
-    writer = csv.writer(out)
+    writer = csv.writer(out, quoting=csv.QUOTE_ALL)
     writer.writerow([_safe(column) for column in columns])
     writer.writerows([_safe(value_text(value)) for value in row] for row in rows)
     return out.getvalue()
 
 
 def _safe(cell: str | None) -> str:
-    if not cell or cell[0] not in _FIRST:
+    if not cell or _NUMBER.fullmatch(cell) or not _COULD_RUN.match(cell.lstrip("'")):
         return cell or ""
-    if _ESCAPED.match(cell) or (_RUNS.match(cell) and not _HARMLESS.fullmatch(cell)):
-        return "'" + cell
-    return cell
+    return "'" + cell
 
 
 def _decoded(text: bytes | str, limits: SourceLimits) -> str:
     if len(text) > limits.file_bytes_max:
-        raise SourceError(f"the CSV has more than {limits.file_bytes_max} bytes: cut it into several")
+        raise SourceError(f"the CSV has more than {limits.file_bytes_max} bytes: split it")
     try:
         decoded = text.decode() if isinstance(text, bytes) else text
     except UnicodeDecodeError as fault:
@@ -77,12 +80,12 @@ def _decoded(text: bytes | str, limits: SourceLimits) -> str:
         raise SourceError(f"the CSV is not UTF-8 at line {line}: save it as CSV UTF-8") from None
     if "\0" in decoded:
         line = decoded.count("\n", 0, decoded.index("\0")) + 1
-        raise SourceError(f"the CSV holds a NUL character at line {line}")
+        raise SourceError(f"the CSV contains a NUL character at line {line}")
     return decoded.removeprefix("\ufeff")
 
 
 def _records(reader: Any) -> Iterator[tuple[int, list[str]]]:
-    """Each record with the line that it begins on; empty lines are none."""
+    """Each record with its first line; empty lines are skipped."""
     line = 1
     while True:
         try:
@@ -100,28 +103,28 @@ def _columns(header: list[str], line: int, limits: SourceLimits) -> tuple[str, .
     if not header:
         raise SourceError("the CSV is empty: its first line must name the columns")
     if len(header) > limits.columns_max:
-        raise SourceError(f"the CSV has {len(header)} columns, and at most {limits.columns_max} are read")
+        raise SourceError(f"the CSV has {len(header)} columns; at most {limits.columns_max} are allowed")
     columns = tuple(name.strip() for name in header)
     faults = [f"column {at} has no name" for at, name in enumerate(columns, 1) if not name]
     faults += [f"column {at} {_FORMULA}" for at, name in enumerate(columns, 1) if name and _RUNS.match(name)]
-    faults += [f"the column {name!r} is there twice" for name in sorted({*columns}) if name and columns.count(name) > 1]
+    faults += [f"duplicate column {name!r}" for name in sorted({*columns}) if name and columns.count(name) > 1]
     faults = faults or columns_faults(columns)
     if faults:
-        raise of_faults("the CSV cannot be taken", [f"line {line}: {fault}" for fault in faults], len(faults))
+        raise of_faults("the CSV cannot be used", [f"line {line}: {fault}" for fault in faults], len(faults))
     return columns
 
 
 def _row_faults(cells: list[str], columns: tuple[str, ...], limits: SourceLimits) -> list[str]:
-    """Takes the apostrophe off the cells that have one for protection, in place."""
+    """Removes the protective apostrophe from cells, in place."""
     if len(cells) != len(columns):
-        return [f"it has {len(cells)} cells where the header has {len(columns)}"]
+        return [f"{len(cells)} cells, but the header has {len(columns)}"]
     faults = []
     for at, cell in enumerate(cells):
         if len(cell) > limits.cell_chars_max:
             faults.append(f"column {columns[at]!r} has more than {limits.cell_chars_max} characters")
         elif cell and cell[0] in _FIRST:
-            if _ESCAPED.match(cell):
-                cells[at] = cell[1:]
+            if cell[0] == "'":
+                cells[at] = cell[1:] if _COULD_RUN.match(cell.lstrip("'")) else cell
             elif _RUNS.match(cell) and not _HARMLESS.fullmatch(cell):
                 faults.append(f"column {columns[at]!r} {_FORMULA}")
     return faults

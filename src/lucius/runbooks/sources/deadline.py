@@ -1,6 +1,6 @@
-"""Blocking work in a thread of its own, which the event loop waits for no longer than it said.
+"""Runs blocking work in its own thread, with a deadline for the event loop's wait.
 
-A driver that hangs cannot be killed, so a thread may have to be left behind. A few may be; after that no new one is
+A hanging driver cannot be killed, so its thread may have to be abandoned. After a few abandoned threads no new one is
 started until one of them has ended.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, sleep
 from typing import TypeVar
 
 from lucius.runbooks.sources.limits import SourceError
@@ -18,13 +18,14 @@ T = TypeVar("T")
 
 THREAD_NAME = "lucius-source"
 MARGIN_SECONDS = 5.0
-"""The database stops a query by itself at its deadline; the loop steps in so much later, and then waits as long."""
+"""The database stops a query itself at its deadline; the loop intervenes this much later, then waits as long again."""
+PAUSE_SECONDS = 0.1
 ABANDONED_MAX = 4
 _abandoned: set[threading.Thread] = set()
 
 
 class Stop:
-    """How a read learns that it is to end: it asks, and a driver that waits is woken."""
+    """Tells a read to stop: the read polls it, and a waiting driver is interrupted."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -33,7 +34,7 @@ class Stop:
         self._wake: Callable[[], object] | None = None
 
     def wakes(self, wake: Callable[[], object] | None) -> None:
-        """What ends the wait of the driver, callable from another thread."""
+        """Set the function that interrupts the driver, callable from another thread."""
         self._wake = wake
 
     def is_due(self) -> bool:
@@ -42,6 +43,13 @@ class Stop:
     def check(self) -> None:
         if self.is_due():
             raise self.error()
+
+    def pause(self, seconds: float) -> None:
+        """Sleep this long, but not beyond the deadline. Raises SourceError."""
+        end = monotonic() + seconds
+        while (left := end - monotonic()) > 0:
+            self.check()
+            sleep(min(left, PAUSE_SECONDS))
 
     def error(self) -> SourceError:
         return SourceError(
@@ -56,12 +64,12 @@ class Stop:
 
 
 async def in_thread(work: Callable[[Stop], T], seconds: float) -> T:
-    """What the work returns or raises; SourceError when it took too long."""
+    """Returns or raises what the work does; SourceError when it took too long."""
     _abandoned.difference_update([thread for thread in _abandoned if not thread.is_alive()])
     if len(_abandoned) >= ABANDONED_MAX:
         raise SourceError(
-            f"{ABANDONED_MAX} earlier reads hang in their database's driver and cannot be ended: "
-            "see to those databases, or restart this process"
+            f"{ABANDONED_MAX} earlier reads hang in their database drivers and cannot be stopped: "
+            "check those databases, or restart this process"
         )
     stop = Stop(seconds)
     thread, done = _started(lambda: work(stop))
@@ -79,19 +87,19 @@ async def in_thread(work: Callable[[Stop], T], seconds: float) -> T:
 
 async def _stopped(stop: Stop, thread: threading.Thread, done: asyncio.Future[T]) -> T:
     _abandoned.add(thread)
-    # Waking a driver may itself wait for the network.
+    # Interrupting a driver may itself wait for the network.
     _started(stop.request)
     try:
         async with asyncio.timeout(MARGIN_SECONDS):
             return await asyncio.shield(done)
     except TimeoutError:
-        raise SourceError(f"{stop.error()}; its driver did not end it, so its thread is left behind") from None
+        raise SourceError(f"{stop.error()}; its driver did not stop, so its thread was abandoned") from None
 
 
 def _started(work: Callable[[], T]) -> tuple[threading.Thread, asyncio.Future[T]]:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
-    # An outcome that nobody waits for any more is nobody's error.
+    # Errors after the deadline are ignored: nothing waits for the outcome any more.
     done.add_done_callback(lambda future: future.cancelled() or future.exception())
 
     def settle(outcome: T | None, fault: BaseException | None) -> None:
@@ -112,9 +120,9 @@ def _started(work: Callable[[], T]) -> tuple[threading.Thread, asyncio.Future[T]
         try:
             loop.call_soon_threadsafe(settle, outcome, fault)
         except RuntimeError:
-            return  # The loop has closed, and with it went whoever waited.
+            return  # The loop has closed, and nothing waits for the outcome.
 
-    # A daemon: a driver that hangs must not keep the process from ending.
+    # A daemon thread: a hanging driver must not keep the process from exiting.
     thread = threading.Thread(target=run, name=THREAD_NAME, daemon=True)
     thread.start()
     return thread, done

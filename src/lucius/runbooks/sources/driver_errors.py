@@ -1,6 +1,6 @@
-"""What may be told of a driver's error: that which cannot hold an address, a password or a row.
+"""The part of a driver's error that may be shown: nothing that could contain an address, a password or a row.
 
-So it is the error's code and kind, and its words only where the database speaks of the query itself.
+That is its code and kind, and its message only if it is about the query itself.
 """
 
 from __future__ import annotations
@@ -8,11 +8,13 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+from lucius.runbooks.sources.limits import SQLITE_VALUE_BYTES_MAX
+
 _ABOUT_THE_QUERY = "42"
 _CANCELLED = "57014"
 _READ_ONLY = "25006"
 _CHARS_MAX = 200
-_WRITES = "the query would do more than read, and sources are read only"
+_WRITES = "the query would write, and sources are read-only"
 _SQLITE_WORDS = (
     "no such ",
     "near ",
@@ -25,6 +27,9 @@ _SQLITE_WORDS = (
     "database disk image is malformed",
     "file is not a database",
     "unable to open database file",
+    "Expression tree is too large",
+    "too many terms in compound SELECT",
+    "LIKE or GLOB pattern too complex",
 )
 _CONNECTION_WORDS = (
     "password authentication failed",
@@ -47,31 +52,33 @@ def reason(fault: BaseException) -> str:
     origin = _origin(fault)
     text = str(origin)
     if isinstance(origin, sqlite3.Error):
-        told = text if text.startswith(_SQLITE_WORDS) else ""
+        message = text if text.startswith(_SQLITE_WORDS) else ""
         if getattr(origin, "sqlite_errorcode", None) in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY):
-            told = _WRITES
+            message = _WRITES
+        elif getattr(origin, "sqlite_errorcode", None) == sqlite3.SQLITE_TOOBIG:
+            message = f"a value or a row has more than {SQLITE_VALUE_BYTES_MAX} bytes: shorten it in the query"
         code = getattr(origin, "sqlite_errorname", None) or type(origin).__name__
-        return _joined(code, told)
+        return _joined(code, message)
     state = _state(origin)
     if state is None:
-        told = next((words for words in _CONNECTION_WORDS if words in text.lower()), "")
-        return _joined(type(origin).__name__, told)
-    told = ""
+        message = next((words for words in _CONNECTION_WORDS if words in text.lower()), "")
+        return _joined(type(origin).__name__, message)
+    message = ""
     if state == _READ_ONLY or "data-modifying statements" in text:
-        told = _WRITES
+        message = _WRITES
     elif state == _CANCELLED:
-        told = "somebody cancelled it in the database"
+        message = "it was cancelled in the database"
     elif state.startswith(_ABOUT_THE_QUERY):
-        told = getattr(getattr(origin, "diag", None), "message_primary", None) or ""
-    return _joined(f"{type(origin).__name__}, SQLSTATE {state}", told)
+        message = getattr(getattr(origin, "diag", None), "message_primary", None) or ""
+    return _joined(f"{type(origin).__name__}, SQLSTATE {state}", message)
 
 
-def _joined(kind: str, told: str) -> str:
-    return f"{told[:_CHARS_MAX]} ({kind})" if told else f"{kind}; try it by hand to see more"
+def _joined(kind: str, message: str) -> str:
+    return f"{message[:_CHARS_MAX]} ({kind})" if message else f"{kind}; run it manually for details"
 
 
 def _origin(fault: BaseException) -> BaseException:
-    """The driver's own error, where SQLAlchemy has wrapped it."""
+    """The driver's own error, if SQLAlchemy has wrapped it."""
     origin: Any = getattr(fault, "orig", None)
     return origin if isinstance(origin, BaseException) else fault
 

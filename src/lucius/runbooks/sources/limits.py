@@ -1,4 +1,4 @@
-"""How much of a source is read, how long for, and the error of one that cannot be read."""
+"""Limits on reading a source, and the error for a source that cannot be read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from msgspec import Struct
 
 FAULTS_SHOWN = 3
 FAULTS_KEPT = 100
+SQLITE_VALUE_BYTES_MAX = 262_144
+"""The largest value or row that SQLite may build for a query: twice a cell's limit in any script."""
 
 
 class SourceLimits(Struct, frozen=True, kw_only=True):
@@ -16,31 +18,32 @@ class SourceLimits(Struct, frozen=True, kw_only=True):
     columns_max: int = 200
     cell_chars_max: int = 32_768
     result_chars_max: int = 134_217_728
-    """All the text of one answer: what the other limits would allow together fits in no memory."""
+    """Total text of one result: what the other limits allow together would not fit in memory."""
     file_bytes_max: int = 67_108_864
+    still_seconds: float = 2.0
+    """How long a file must be unchanged before members are read from it."""
 
 
 class SourceError(Exception):
-    """A source could not be read, and nobody's state may follow from it.
+    """A source could not be read, so no member may change.
 
-    The message is for operators and goes into events, so it holds no address, no password and nothing out of a row.
+    The message is for operators and is stored in events, so it contains no address, password or row data.
     """
 
     def __init__(self, message: str, faults: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.faults = tuple(faults)
-        """Where a text has several, each with its line; the first of them stand in the message too."""
+        """If a text has several faults, each with its line; the first are also in the message."""
 
 
 def too_many_rows(rows_max: int) -> SourceError:
     return SourceError(
-        f"the source has more than {rows_max} rows: narrow the query or raise LUCIUS_SOURCE_ROWS_MAX, "
-        "or cut the file into several"
+        f"the source has more than {rows_max} rows: narrow the query or raise LUCIUS_SOURCE_ROWS_MAX, or split the file"
     )
 
 
 def of_faults(what: str, faults: Sequence[str], count: int) -> SourceError:
-    """One error for many faults: the first ones in words, and how many more there are."""
+    """One error for many faults: the first ones in full, and the number of the rest."""
     shown = "; ".join(faults[:FAULTS_SHOWN])
     more = count - min(len(faults), FAULTS_SHOWN)
     return SourceError(f"{what}: {shown}" + (f"; and {more} more" if more else ""), faults)

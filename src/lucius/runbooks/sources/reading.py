@@ -1,16 +1,17 @@
-"""Reading a source, of whatever kind it is: in a thread, within its limits, and never as somebody who writes."""
+"""Reads a source of any kind: in a thread, within its limits, and read-only."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from lucius.runbooks.definition.model import DataSource
+from lucius.runbooks.core.definition.model import DataSource
+from lucius.runbooks.core.source_members import Members
 from lucius.runbooks.sources.csv_text import read_csv
 from lucius.runbooks.sources.deadline import Stop, in_thread
-from lucius.runbooks.sources.files import read_bytes
+from lucius.runbooks.sources.files import FileStamps, Stillness, read_bytes
 from lucius.runbooks.sources.limits import SourceError, SourceLimits
-from lucius.runbooks.sources.rows import Members, Rows, read_members
+from lucius.runbooks.sources.rows import Rows, read_members
 from lucius.runbooks.sources.sql import read_sql
 
 __all__ = ["PREVIEW_ROWS", "SourceError", "SourceLimits", "preview", "read_source", "read_source_members"]
@@ -26,10 +27,15 @@ async def read_source(
 
 
 async def read_source_members(
-    source: DataSource, environ: Mapping[str, str], limits: SourceLimits, own_files: Sequence[Path]
+    source: DataSource,
+    environ: Mapping[str, str],
+    limits: SourceLimits,
+    own_files: Sequence[Path],
+    stamps: FileStamps | None = None,
 ) -> Members:
-    """`read_source` and `read_members` in the one thread: the event loop does no work of theirs. Raises SourceError."""
-    read = _work(source, environ, limits, own_files, None)
+    """`read_source` and `read_members` in one thread, to keep the event loop free. With `stamps`, a file is read only
+    once it is unchanged and ends with a complete line. Raises SourceError."""
+    read = _work(source, environ, limits, own_files, None, stamps)
     return await in_thread(lambda stop: read_members(read(stop), source), limits.query_seconds)
 
 
@@ -40,7 +46,7 @@ async def preview(
     own_files: Sequence[Path],
     limit: int = PREVIEW_ROWS,
 ) -> Rows:
-    """The first rows, with all that `read_source` checks of those. Raises SourceError."""
+    """The first rows, with the checks of `read_source` on those. Raises SourceError."""
     return await in_thread(_work(source, environ, limits, own_files, limit), limits.query_seconds)
 
 
@@ -50,6 +56,7 @@ def _work(
     limits: SourceLimits,
     own_files: Sequence[Path],
     rows_first: int | None,
+    stamps: FileStamps | None = None,
 ) -> Callable[[Stop], Rows]:
     variable = source.connection
     address = environ.get(variable, "").strip()
@@ -58,7 +65,8 @@ def _work(
         raise SourceError(f"the environment variable {variable} is not set: set it to the {kind}")
 
     def csv_work(stop: Stop) -> Rows:
-        content = read_bytes(Path(address), own_files, variable, limits.file_bytes_max)
+        stillness = Stillness(stamps, limits.still_seconds, stop.pause) if stamps is not None else None
+        content = read_bytes(Path(address), own_files, variable, limits.file_bytes_max, stillness)
         stop.check()
         return read_csv(content, limits, rows_first)
 

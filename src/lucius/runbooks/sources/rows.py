@@ -1,7 +1,7 @@
-"""Rows of a source, and the members that they are: text alone, one key each.
+"""Rows of a source and their members: text only, one key each.
 
-The work is done column by column, since most columns are text already and pass as they are. A row that cannot be used
-is a fault of that row: the others go on, and its member is not taken for gone.
+Conversion is by column, since most columns are already text and pass unchanged. A row that cannot be used is a fault of
+that row: the others are used, and its member does not count as missing.
 """
 
 from __future__ import annotations
@@ -15,55 +15,27 @@ import msgspec
 from msgspec import Struct
 
 from lucius.domain.time import Instant, from_datetime
-from lucius.runbooks.definition.model import DataSource
+from lucius.runbooks.core.definition.model import DataSource
+from lucius.runbooks.core.source_members import Member, Members, RowFault
 from lucius.runbooks.sources.limits import FAULTS_KEPT, SourceError
 from lucius.runbooks.sources.texts import Unfit, array_text, value_text
 
 KEY_CHARS_MAX = 256
 DIGEST_BYTES = 16
 COLUMNS_SHOWN = 20
-_YEARS = range(1970, 9999)
+BATCH_YEARS = range(1971, 9999)
+"""Years of a batch's start: a phase a year before or after it is still a valid instant."""
 _ESCAPED_NUL = b"\\u0000"
 
 
 class Rows(Struct, frozen=True):
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
-    """Values as the driver gave them; each row as long as `columns`."""
-
-
-class Member(Struct, frozen=True, gc=False):
-    key: str
-    batch_time: Instant | None
-    """None where the source says `batch_time: immediate`."""
-    values: tuple[str | None, ...]
-    """In the order of the columns."""
-    digest: bytes
-    """Of the values: two rows with the same one need not be compared further."""
-
-
-class RowFault(Struct, frozen=True):
-    row: int
-    """Counted from 1, without the header of a CSV."""
-    key: str | None
-    message: str
-
-
-class Members(Struct, frozen=True, kw_only=True):
-    columns: tuple[str, ...]
-    members: dict[str, Member]
-    faults: tuple[RowFault, ...] = ()
-    """The first of them; `fault_count` is of all."""
-    fault_count: int = 0
-    unusable: frozenset[str] = frozenset()
-    """Keys of rows with a fault. Of a key that stands here nothing is known for certain, least of all that it is gone.
-    A key that came twice stands in `members` too, with its first row."""
-    keyless_count: int = 0
-    """Rows whose key could not be read. While there are any, a key that is missing may be one of them."""
+    """Values from the driver; each row as long as `columns`."""
 
 
 def read_members(rows: Rows, source: DataSource) -> Members:
-    """Raises SourceError if a column that the source names is not there."""
+    """Raises SourceError if a column named by the source is missing."""
     columns = rows.columns
     key_at = _position(columns, source.primary_key, "primary_key")
     time_at = None
@@ -100,9 +72,9 @@ def _gathered(
     for at, values in enumerate(zip(*texts, strict=True)):
         key, fault, encoded = keys[at], bad.get(at), b""
         if fault is None and key is None:
-            fault = f"the primary key is missing, blank or longer than {KEY_CHARS_MAX} characters"
+            fault = f"the primary key is missing, blank, or longer than {KEY_CHARS_MAX} characters"
         elif fault is None and (key in members or key in unusable):
-            fault = "an earlier row has the same primary key, and that one counts: make the query return each key once"
+            fault = "duplicate primary key, the first row is used: make the query return each key once"
         elif fault is None:
             encoded, fault = _encoded(encode, values)
         if fault is None and key is not None:
@@ -126,13 +98,13 @@ def _gathered(
 
 
 def _encoded(encode: Callable[[Any], bytes], values: tuple[str | None, ...]) -> tuple[bytes, str | None]:
-    """The values as JSON, in which no two rows look alike; and why they cannot be kept, if they cannot."""
+    """The values as unambiguous JSON, and why they cannot be stored, if so."""
     try:
         encoded = encode(values)
     except UnicodeEncodeError:
-        return b"", "a value holds half of a surrogate pair, which is no text"
+        return b"", "a value contains half of a surrogate pair, which is not valid text"
     if _ESCAPED_NUL in encoded and any("\0" in value for value in values if value):
-        return b"", "a value holds a NUL character, which PostgreSQL cannot keep: take it out in the query"
+        return b"", "a value contains a NUL character, which PostgreSQL cannot store: remove it in the query"
     return encoded, None
 
 
@@ -141,7 +113,7 @@ def _position(columns: tuple[str, ...], name: str, setting: str) -> int:
         return columns.index(name)
     alike = next((column for column in columns if column.casefold() == name.casefold()), None)
     if alike is not None:
-        advice = f"there is {alike!r}: write it so in the runbook, or put the name in quotes in the query"
+        advice = f"there is {alike!r}: use that in the runbook, or quote the name in the query"
     else:
         more = ", …" if len(columns) > COLUMNS_SHOWN else ""
         advice = f"it has {', '.join(columns[:COLUMNS_SHOWN]) or 'none'}{more}"
@@ -168,12 +140,12 @@ def _texts(
 
 def _key(text: str | None) -> str | None:
     key = text.strip() if text else ""
-    # PostgreSQL could not be asked for such a key, so it belongs to nobody.
+    # PostgreSQL cannot look up such a key, so it matches no member.
     return key if 0 < len(key) <= KEY_CHARS_MAX and "\0" not in key else None
 
 
 def _moments(name: str, column: tuple[Any, ...], bad: dict[int, str]) -> list[Instant | None]:
-    """Members come in batches, so the same few moments come again and again."""
+    """Cached: members come in batches, so the same few times repeat."""
     known: dict[Any, Instant] = {}
     moments: list[Instant | None] = []
     for at, value in enumerate(column):
@@ -189,18 +161,18 @@ def _moments(name: str, column: tuple[Any, ...], bad: dict[int, str]) -> list[In
 
 
 def _moment(value: Any) -> Instant:
-    """A moment without a zone is UTC, and a date is its midnight."""
+    """A time without a zone is UTC, and a date is its midnight."""
     if value is None or value == "":
-        raise Unfit("holds no batch time: leave rows that have none out of the query")
+        raise Unfit("has no batch time: exclude such rows in the query")
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value.strip())
         except ValueError:
-            raise Unfit("holds a text that is no ISO 8601 date or moment, such as 2026-03-15T08:00:00Z") from None
+            raise Unfit("has text that is not an ISO 8601 date or time such as 2026-03-15T08:00:00Z") from None
     elif not isinstance(value, date):
-        raise Unfit(f"is of the type {type(value).__name__}: a batch time is a date, a moment or ISO 8601 text")
+        raise Unfit(f"has the type {type(value).__name__}: a batch time is a date, a time or ISO 8601 text")
     if not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day, tzinfo=UTC)
-    if value.year not in _YEARS:
-        raise Unfit(f"holds a batch time outside the years {_YEARS.start} to {_YEARS.stop - 1}")
+    if value.year not in BATCH_YEARS:
+        raise Unfit(f"has a batch time outside the years {BATCH_YEARS.start} to {BATCH_YEARS.stop - 1}")
     return from_datetime(value if value.tzinfo is not None else value.replace(tzinfo=UTC))

@@ -1,32 +1,35 @@
-"""Reading a SQL source through SQLAlchemy: one statement, in a transaction that cannot write and is rolled back.
+"""Reads a SQL source through SQLAlchemy: one statement, in a read-only transaction that is rolled back.
 
-What a database may do is decided twice where it can be: by how it is opened or by its transaction, and by the rights of
-the role in the address, which is the operator's to choose. A driver's error goes no further than this module, since it
-may quote the address or a row.
+Access is limited twice where possible: by how the database is opened or by the transaction, and by the rights of the
+role in the address, which the operator chooses. Driver errors do not leave this module, since they may quote the
+address or a row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from lucius.runbooks.definition.names import columns_faults
-from lucius.runbooks.definition.query import query_fault, statement
+from lucius.runbooks.core.definition.names import columns_faults
+from lucius.runbooks.core.definition.query import query_fault, statement
 from lucius.runbooks.sources.deadline import Stop
 from lucius.runbooks.sources.dialects import connect_options, fence, sqlite_options, unfenced_fault, wake_of
 from lucius.runbooks.sources.driver_errors import reason
-from lucius.runbooks.sources.limits import SourceError, SourceLimits, of_faults, too_many_rows
+from lucius.runbooks.sources.limits import SQLITE_VALUE_BYTES_MAX, SourceError, SourceLimits, of_faults, too_many_rows
 from lucius.runbooks.sources.rows import Rows
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Connection, CursorResult, Engine
 
-FETCH_ROWS = 2_000
-_SHORT_KINDS = {int, float, bool, date, datetime, Decimal, UUID}
+FETCH_ROWS = 500
+FETCH_BYTES_MAX = 67_108_864
+"""Upper limit of one fetch, as SQLite bounds each value; its actual size is checked before the next."""
+_SHORT_KINDS = {int, float, bool, date, datetime, UUID}
+_SHORT_CHARS = 8
+"""Size assumed for each of these."""
 
 
 def read_sql(
@@ -41,7 +44,7 @@ def read_sql(
     """Every row, or the first few. Raises SourceError."""
     refused = query_fault(query)
     if refused is not None or "\0" in query:
-        raise SourceError(refused or "the query holds a NUL character: take it out")
+        raise SourceError(refused or "the query contains a NUL character: remove it")
     engine = _engine(_url(address, variable), variable, limits, own_files)
     fault: Exception
     what = f"the database that {variable} names cannot be reached"
@@ -56,7 +59,7 @@ def read_sql(
     finally:
         stop.wakes(None)
         engine.dispose()
-    # Raised here, outside the handler, so that not even the error's context holds what the driver said.
+    # Raised outside the handler, so that not even the error's context has the driver's message.
     if stop.is_due():
         raise stop.error()
     raise SourceError(f"{what}: {reason(fault)}")
@@ -71,10 +74,10 @@ def _url(address: str, variable: str) -> URL:
     try:
         url = make_url(address)
     except (ArgumentError, ValueError):
-        raise SourceError(f"{variable} holds no SQLAlchemy URL, such as postgresql+psycopg://user@host/name") from None
+        raise SourceError(f"{variable} is not a SQLAlchemy URL such as postgresql+psycopg://user@host/name") from None
     if any(option.lower() == "autocommit" for option in url.query):
-        raise SourceError(f"the address in {variable} sets autocommit: take it out, for a source is always rolled back")
-    # Before 2.1 SQLAlchemy would take another driver for these.
+        raise SourceError(f"the address in {variable} sets autocommit: remove it, a source is always rolled back")
+    # Before 2.1 SQLAlchemy would use another driver for these.
     return url.set(drivername="postgresql+psycopg") if url.drivername in ("postgresql", "postgres") else url
 
 
@@ -91,16 +94,16 @@ def _engine(url: URL, variable: str, limits: SourceLimits, own_files: Sequence[P
         options["connect_args"] = connect_options(url.get_driver_name(), limits.query_seconds)
         engine = create_engine(url, **options)
     except ModuleNotFoundError as fault:
-        message = f"the driver of {variable} is not there: install the Python package {fault.name!r}"
+        message = f"the driver of {variable} is missing: install the Python package {fault.name!r}"
     except NoSuchModuleError:
-        message = f"SQLAlchemy knows no database {url.drivername!r}, which {variable} names: install its dialect"
+        message = f"SQLAlchemy does not know the database {url.drivername!r} in {variable}: install its dialect"
     except (ArgumentError, TypeError, ValueError):
         message = f"the address in {variable} has options that its driver does not know"
     if message:
         raise SourceError(message)
     if engine.dialect.is_async:
         raise SourceError(
-            f"the driver {url.drivername!r} in {variable} is an asynchronous one: name one that is not, "
+            f"the driver {url.drivername!r} in {variable} is asynchronous: use a synchronous one, "
             "such as postgresql+psycopg"
         )
     return engine
@@ -125,7 +128,7 @@ def _columns(result: CursorResult[Any], limits: SourceLimits) -> tuple[str, ...]
     columns = tuple(result.keys())
     if len(columns) > limits.columns_max:
         raise SourceError(
-            f"the query returns {len(columns)} columns, and at most {limits.columns_max} are read: name fewer in it"
+            f"the query returns {len(columns)} columns; at most {limits.columns_max} are allowed: select fewer"
         )
     faults = columns_faults(columns)
     if faults:
@@ -136,19 +139,20 @@ def _columns(result: CursorResult[Any], limits: SourceLimits) -> tuple[str, ...]
 def _fetched(
     result: CursorResult[Any], columns: tuple[str, ...], limits: SourceLimits, stop: Stop, rows_first: int | None
 ) -> list[tuple[Any, ...]]:
-    """One row more than the limit is asked for, to know whether there is one."""
+    """Fetches one row more than the limit, to detect that there are more."""
     wanted = limits.rows_max + 1 if rows_first is None else min(rows_first, limits.rows_max)
+    at_once = max(1, min(FETCH_ROWS, FETCH_BYTES_MAX // (SQLITE_VALUE_BYTES_MAX * len(columns))))
     rows: list[tuple[Any, ...]] = []
     chars = 0
     while len(rows) < wanted:
-        chunk = [tuple(row) for row in result.fetchmany(min(FETCH_ROWS, wanted - len(rows)))]
+        chunk = [tuple(row) for row in result.fetchmany(min(at_once, wanted - len(rows)))]
         if not chunk:
             break
         chars += _chars(chunk, columns, limits)
         if chars > limits.result_chars_max:
             raise SourceError(
                 f"the query returns more than {limits.result_chars_max} characters in all: "
-                "narrow it, or name fewer columns"
+                "narrow it, or select fewer columns"
             )
         rows += chunk
         stop.check()
@@ -164,9 +168,10 @@ def _chars(chunk: list[tuple[Any, ...]], columns: tuple[str, ...], limits: Sourc
         if kinds == {str}:
             lengths = [*map(len, filter(None, column))]
         elif kinds <= _SHORT_KINDS:
+            total += _SHORT_CHARS * len(column)
             continue
         else:
-            lengths = [len(value) for value in column if isinstance(value, str | bytes | bytearray)]
+            lengths = [_length(value) for value in column if value is not None]
         if lengths and max(lengths) > limits.cell_chars_max:
             raise SourceError(
                 f"the query returns more than {limits.cell_chars_max} characters in one cell of the column {name!r}: "
@@ -174,3 +179,9 @@ def _chars(chunk: list[tuple[Any, ...]], columns: tuple[str, ...], limits: Sourc
             )
         total += sum(lengths)
     return total
+
+
+def _length(value: Any) -> int:
+    if type(value) in _SHORT_KINDS:
+        return _SHORT_CHARS
+    return len(value if isinstance(value, str | bytes | bytearray) else str(value))

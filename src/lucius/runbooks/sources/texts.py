@@ -1,4 +1,4 @@
-"""Values of a source as text: a member's row keeps nothing else."""
+"""Values of a source as text: a member's row stores only text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 
 
 class Unfit(Exception):
-    """A value that has no text; the message goes on from `column 'X' `, and does not show the value."""
+    """A value without a text form; the message continues `column 'X' ` and does not show the value."""
 
 
 def value_text(value: Any) -> str | None:
@@ -23,19 +23,22 @@ def value_text(value: Any) -> str | None:
     if isinstance(value, int | float | Decimal | UUID | str):
         return str(value)
     if isinstance(value, datetime):
-        moment = value.astimezone(UTC) if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        try:
+            moment = value.astimezone(UTC) if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        except OverflowError:
+            raise Unfit("has a time that is out of range in UTC") from None
         return moment.isoformat().removesuffix("+00:00") + "Z"
     if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, list | tuple | dict):
         return _dumped(value)
     if isinstance(value, bytes | bytearray | memoryview):
-        raise Unfit("holds bytes, which are no text: convert them in the query")
-    raise Unfit(f"is of the type {type(value).__name__}, which has no text here: convert it in the query")
+        raise Unfit("has bytes instead of text: convert them in the query")
+    raise Unfit(f"has the unsupported type {type(value).__name__}: convert it to text in the query")
 
 
 def array_text(form: str) -> Callable[[Any], str | None]:
-    """What reads a multi-valued column of that format, into a JSON array as text. Nothing stays nothing."""
+    """A function that converts a multi-valued column of that format into a JSON array as text. None stays None."""
     separator = {"semicolon_delimited": ";", "comma_delimited": ","}.get(form)
 
     def split(value: Any) -> str | None:
@@ -57,11 +60,11 @@ def _parsed(text: str) -> list[Any]:
     try:
         return msgspec.json.decode(text, type=list[Any])
     except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
-        raise Unfit("holds a text that is no JSON array, such as its format json_array wants") from None
+        raise Unfit("has text that is not a JSON array, which its format json_array requires") from None
 
 
 def _dumped(value: Any) -> str:
     try:
         return msgspec.json.encode(value).decode()
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        raise Unfit("holds a list or an object that cannot be written as JSON: convert it in the query") from None
+        raise Unfit("has a list or object that cannot be written as JSON: convert it in the query") from None

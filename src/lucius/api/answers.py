@@ -1,0 +1,320 @@
+"""Response bodies about commands, jobs, callbacks and operations. Each class is the OpenAPI component of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from msgspec import Meta, Raw
+
+from lucius.domain.attempt import DispatchStatus, Failure
+from lucius.domain.effects import Outcome
+from lucius.domain.job import OUTBOX, TEMPORAL, JobStatus
+from lucius.domain.json_types import JsonObject, Moment, Page, Share, WholeNumber, any_of, ref, stated
+from lucius.domain.routing import LANE_COUNT, DecisionSource, Mode
+from lucius.domain.step import StepStatus
+from lucius.runbooks.core.answers import RunbookDeadMessage
+from lucius.runbooks.engine.facts import Outcome as ResultOutcome
+
+JobId = Annotated[str, Meta(extra_json_schema=ref("JobId"))]
+ErrorCode = Annotated[str, Meta(extra_json_schema=ref("ErrorCode"))]
+CALLBACK_OUTCOMES = (Outcome.APPLIED, Outcome.DUPLICATE, Outcome.LATE, Outcome.IGNORED, Outcome.RECEIVED)
+LaneNumber = Annotated[int, stated(minimum=0, maximum=LANE_COUNT - 1)]
+
+
+# --- Errors ----------------------------------------------------------------------------------------------------------
+
+
+class FaultFound(TypedDict):
+    code: ErrorCode
+    pointer: Annotated[str, Meta(description="JSON pointer into the body, or `?name` of a query parameter")]
+    detail: str
+
+
+class Refused(TypedDict):
+    """An item of a batch that was refused."""
+
+    code: ErrorCode
+    detail: str
+
+
+class RefusedCommand(Refused):
+    errors: list[FaultFound]
+
+
+class Problem(RefusedCommand):
+    type: str
+    title: str
+    status: int
+    correlation_id: str
+
+
+# --- Commands --------------------------------------------------------------------------------------------------------
+
+
+class JobTaken(TypedDict):
+    jobId: JobId
+    status: Annotated[str, Meta(extra_json_schema=ref("JobStatus"))]
+    replayed: NotRequired[Annotated[bool, Meta(description="Whether it was done before, under the same key")]]
+    redrive_of: NotRequired[JobId]
+
+
+class CommandBatchResults(TypedDict):
+    results: list[Annotated[Any, any_of("JobTaken", "RefusedCommand")]]
+
+
+class ValidatedStep(TypedDict):
+    stepId: str
+    step_type: str
+    service: str
+
+
+class Validation(TypedDict):
+    valid: bool
+    protocol_id: str | None
+    steps: list[ValidatedStep]
+    lane: LaneNumber | None
+    mode: Mode | None
+    errors: list[FaultFound]
+
+
+# --- Jobs ------------------------------------------------------------------------------------------------------------
+
+
+class Attempt(TypedDict):
+    attempt_no: WholeNumber
+    lease_id: str
+    status: Annotated[str, Meta(extra_json_schema=ref("StepStatus"))]
+    started_at: Moment
+    sent_at: Moment | None
+    acked_at: Moment | None
+    acked_by: str | None
+    ended_at: Moment | None
+    outbox_status: DispatchStatus
+    error: Failure | None
+    mode: Mode
+    decision_source: DecisionSource
+    decision_reason: str
+    lane: LaneNumber
+    routing_key_used: str
+
+
+class Step(TypedDict):
+    stepId: str
+    step_type: str
+    service: str
+    status: StepStatus
+    attempt_no: WholeNumber
+    lease_id: str | None
+    lease_expires_at: Moment | None
+    input_ref: Raw
+    mode: Mode
+    decision_source: DecisionSource
+    decision_reason: str
+    lane: LaneNumber
+    routing_key_used: str
+    workspace_ref: str | None
+    progress: Share
+    note: str | None
+    artifacts: Raw
+    output_ref: Raw
+    error: Failure | None
+    retry_at: Moment | None
+    created_at: Moment
+    updated_at: Moment
+    started_at: Moment | None
+    completed_at: Moment | None
+    attempts: NotRequired[list[Attempt]]
+
+
+class Steps(TypedDict):
+    steps: list[Step]
+
+
+class Waiting(TypedDict):
+    what: str
+    since: Moment
+    until: Moment | None
+    sentence: str
+
+
+class Job(TypedDict):
+    jobId: JobId
+    tenant_id: str
+    request_type: str
+    protocol_id: str
+    protocol_version: WholeNumber
+    engine: Annotated[str, stated(enum=[OUTBOX, TEMPORAL])]
+    status: JobStatus
+    current_step_id: str
+    progress: Share
+    waiting_on: Waiting | None
+    requested_mode: Mode | None
+    mode: Mode
+    decision_source: DecisionSource
+    decision_reason: str
+    lane: LaneNumber
+    routing_key_used: str
+    doc_id: str | None
+    input_ref: Raw
+    output_ref: Raw
+    idempotency_key: str | None
+    idempotency_hash: str
+    correlation_id: str
+    attempts_total: WholeNumber
+    created_at: Moment
+    updated_at: Moment
+    completed_at: Moment | None
+    not_before: Moment | None
+    deadline_at: Moment
+    redrive_of: JobId | None
+    dead_letter: bool
+    error: Failure | None
+    steps: list[Step]
+
+
+class Unreadable(TypedDict):
+    """A job whose row in the database cannot be read."""
+
+    jobId: JobId
+    tenant_id: str
+    error: Failure
+
+
+class JobList(Page):
+    items: list[Annotated[Raw, Meta(extra_json_schema=ref("ListedJob"))]]
+
+
+class Event(TypedDict):
+    """Further fields depend on the type."""
+
+    seq: WholeNumber
+    at: Moment
+    type: str
+    stepId: str | None
+    attempt_no: WholeNumber | None
+
+
+class Events(TypedDict):
+    events: Sequence[Event]
+    next: str | None
+
+
+# --- Services --------------------------------------------------------------------------------------------------------
+
+
+class CallbackOutcome(TypedDict):
+    outcome: Annotated[str, stated(enum=[outcome.value for outcome in CALLBACK_OUTCOMES])]
+    cancel_requested: bool
+
+
+class CallbackOutcomes(TypedDict):
+    outcomes: list[Annotated[Any, any_of("CallbackOutcome", "Refused")]]
+
+
+class WorkerRenewed(TypedDict):
+    renewed: Annotated[list[bool], Meta(description="For each of `jobIds`, whether its lock was extended")]
+
+
+class WorkerResultTaken(TypedDict):
+    jobId: str
+    outcome: Annotated[str, stated(enum=[outcome.value for outcome in ResultOutcome if outcome.name != "FORGED"])]
+
+
+class WorkerResultRefused(Refused):
+    jobId: str | None
+
+
+class WorkerOutcomes(TypedDict):
+    outcomes: list[Annotated[Any, any_of("WorkerResultTaken", "WorkerResultRefused")]]
+
+
+# --- Operators and machines ------------------------------------------------------------------------------------------
+
+
+class ProtocolStep(TypedDict):
+    stepId: str
+    step_type: str
+    service: str
+    payload_pointer: str
+    payload_schema: JsonObject
+
+
+class Protocol(TypedDict):
+    id: str
+    version: WholeNumber
+    description: str
+    request_types: Sequence[str]
+    steps: list[ProtocolStep]
+
+
+class ProtocolList(Page):
+    items: list[Protocol]
+
+
+class Retried(TypedDict):
+    retried: WholeNumber
+
+
+class OutboxRow(Attempt):
+    jobId: JobId
+    stepId: str
+    tenant_id: str
+    topic: str
+    partition: LaneNumber
+    claimed_until: Moment
+
+
+class OutboxList(Page):
+    items: list[Annotated[Any, Meta(extra_json_schema=ref("ListedOutboxRow"))]]
+
+
+class DeadMessage(TypedDict):
+    messageId: str
+    topic: str
+    subscription: str
+    delivery_count: WholeNumber
+    reason: str
+    dead_at: Moment
+    runbook: Annotated[RunbookDeadMessage | None, Meta(description="Null unless it is about a batch of a runbook")]
+
+
+class DeadLetters(JobList):
+    messages: list[DeadMessage]
+
+
+class LaneSubscription(TypedDict):
+    service: str
+    ready: WholeNumber
+    locked: WholeNumber
+    dead: WholeNumber
+    oldest_at: Moment | None
+
+
+class Lane(TypedDict):
+    lane: LaneNumber
+    topic: str
+    subscriptions: list[LaneSubscription]
+
+
+class LaneList(Page):
+    items: list[Lane]
+
+
+class Tenant(TypedDict):
+    tenant_id: str
+    registered: bool
+    mode: Mode | None
+    burst_allowed: bool
+    inflight: WholeNumber
+    max_inflight: WholeNumber
+
+
+class TenantList(Page):
+    items: list[Tenant]
+    inflight: WholeNumber
+    max_inflight: WholeNumber
+
+
+class Health(TypedDict):
+    status: str

@@ -1,0 +1,92 @@
+"""Receivers that wait for messages: few of them look, however many wait.
+
+A published message wakes one receiver. Messages that become deliverable unannounced (a lock or a delay ends, another
+process publishes) are found by one receiver per queue that is woken at a fixed interval. A receiver that finds as
+many as it can take wakes two more, so a backlog is taken up quickly, and a crowd with nothing to do stays asleep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+WOKEN_BY_A_FULL_TAKE = 2
+
+
+class Waiting(Generic[K]):
+    """The waiting receivers of a bus, each known under the keys of all the queues it receives from."""
+
+    def __init__(self, look_seconds: float) -> None:
+        self._look_seconds = look_seconds
+        self._asleep: dict[K, dict[asyncio.Future[None], Collection[K]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wake(self, key: K, count: int = 1) -> None:
+        """Wake those who have waited longest for this queue."""
+        for _ in range(count):
+            receiver = next(iter(self._asleep.get(key, ())), None)
+            if receiver is None:
+                return
+            self._wake(receiver, self._asleep[key][receiver])
+
+    async def receive(
+        self, keys: Collection[K], limit: int, seconds: float, take: Callable[[], Awaitable[list[T]]]
+    ) -> list[T]:
+        """What `take`, which takes at most `limit`, finds now or within so many seconds."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        # Where others wait for each of these queues already, the next message is theirs.
+        taken = [] if seconds > 0 and keys and all(key in self._asleep for key in keys) else await take()
+        while not taken and keys and loop.time() < deadline:
+            await self._sleep(keys, deadline)
+            taken = await take()
+        if len(taken) >= limit:
+            for key in keys:
+                self.wake(key, WOKEN_BY_A_FULL_TAKE)
+        return taken
+
+    async def _sleep(self, keys: Collection[K], deadline: float) -> None:
+        loop = asyncio.get_running_loop()
+        receiver = loop.create_future()
+        for key in keys:
+            self._asleep.setdefault(key, {})[receiver] = keys
+        self._look_later(loop)
+        timer = loop.call_at(deadline, self._wake, receiver, keys)
+        try:
+            await receiver
+        finally:
+            timer.cancel()
+            self._forget(receiver, keys)
+
+    def _wake(self, receiver: asyncio.Future[None], keys: Collection[K]) -> None:
+        self._forget(receiver, keys)
+        if not receiver.done():
+            receiver.set_result(None)
+
+    def _forget(self, receiver: asyncio.Future[None], keys: Collection[K]) -> None:
+        for key in keys:
+            asleep = self._asleep.get(key)
+            if asleep is not None:
+                asleep.pop(receiver, None)
+                if not asleep:
+                    del self._asleep[key]
+
+    def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is None:
+            self._timer = loop.call_later(self._look_seconds, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wake one receiver for every queue that somebody waits for."""
+        self._timer = None
+        seen: set[K] = set()
+        for key in list(self._asleep):
+            if key not in seen and key in self._asleep:
+                receiver, keys = next(iter(self._asleep[key].items()))
+                seen.update(keys)
+                self._wake(receiver, keys)
+        if seen:
+            self._look_later(loop)

@@ -1,0 +1,1 @@
+"""`lucius protocols`, `lanes`, `tenants` and `dead-letters`."""

@@ -1,0 +1,1 @@
+"""`lucius submit`, `get`, `watch`, `why` and the other commands for jobs."""

@@ -1,0 +1,1 @@
+"""Output shared by all commands: tables, formatting, live views."""

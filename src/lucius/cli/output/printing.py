@@ -1,0 +1,95 @@
+"""Prints output: JSON for programs, tables for people, with colour on a terminal only."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from lucius.cli.failures import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from lucius.cli.output.tables import Table
+
+_UNPRINTABLE = re.compile("[\\x7f-\\x9f\\u061c\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb]")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def output_option(command: F) -> F:
+    return click.option(
+        "--output",
+        "-o",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Text for people, or JSON.",
+    )(command)
+
+
+def open_console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def show_table(
+    table: Table, note_lines_max: int | None = None, paint: Callable[[Table], dict[str, list[Text]]] | None = None
+) -> None:
+    """`note_lines_max` truncates long notes, on a terminal only. `paint` returns the columns whose cells have their own
+    colours."""
+    from lucius.cli.output.tables import NOTE_INDENT, table_lines, table_view
+
+    if sys.stdout.isatty():
+        console = open_console()
+        chars_max = None if note_lines_max is None else note_lines_max * max(1, console.width - NOTE_INDENT)
+        console.print(table_view(table, console.width, paint(table) if paint else None, chars_max))
+    else:
+        show_lines(table_lines(table))
+
+
+def show_sentences(sentences: Sequence[str]) -> None:
+    """One per line; wrapped between words on a terminal."""
+    if sys.stdout.isatty():
+        from rich.text import Text
+
+        console = open_console()
+        for sentence in sentences:
+            console.print(Text(printable(sentence)))
+    else:
+        show_lines(sentences)
+
+
+def show_lines(lines: Sequence[str]) -> None:
+    click.echo("\n".join(printable(line) for line in lines))
+
+
+def show_line(line: str, err: bool = False) -> None:
+    """For a line that contains text from a server."""
+    click.echo(printable(line), err=err)
+
+
+def show_document(text: str) -> None:
+    """Prints a text unchanged, except for control characters on a terminal."""
+    if sys.stdout.isatty():
+        text = "\n".join(printable(line) for line in text.replace("\r\n", "\n").split("\n"))
+    click.echo(text, nl=False)
+
+
+def show_json(content: Any) -> None:
+    # Valid JSON may contain raw C1 and text-direction controls; escaping them does not change the value.
+    text = json.dumps(content, ensure_ascii=False, indent=2)
+    click.echo(_UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text))
+
+
+def say_more(cursor: Any) -> None:
+    """Say that a list continues, and how to see the rest."""
+    if cursor:
+        show_line(f"There are more: --cursor {cursor}", err=True)

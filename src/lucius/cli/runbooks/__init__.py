@@ -1,0 +1,1 @@
+"""`lucius runbook` and `lucius batch`."""

@@ -1,0 +1,78 @@
+"""Input of the runbook commands: YAML and CSV files, start times, and a runbook's text validated offline."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lucius.cli.failures import Unusable, printable
+from lucius.cli.output.formatting import moment
+
+RUNBOOK_BYTES_MAX = 4 * 1024 * 1024
+CSV_BYTES_MAX = 64 * 1024 * 1024
+START_YEARS = range(1971, 9999)
+"""As the server accepts them."""
+
+FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+
+
+def read_text(file: Path, bytes_max: int) -> str:
+    """The text of a file, or of standard input if its name is `-`."""
+    name = shown_name(file)
+    try:
+        with click.open_file(str(file), "rb") as opened:
+            content: bytes = opened.read(bytes_max + 1)
+    except OSError as error:
+        raise Unusable(f"{name} cannot be read: {error.strerror}") from error
+    if len(content) > bytes_max:
+        raise Unusable(f"{name} has more than {bytes_max} bytes")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Unusable(f"{name} is not text in UTF-8: {error.reason} at byte {error.start}") from error
+
+
+def shown_name(file: Path) -> str:
+    return "standard input" if str(file) == "-" else str(file)
+
+
+def start_time(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """A time in ISO 8601; UTC without an offset."""
+    found = read_moment(context, parameter, value)
+    return None if found is None else found.isoformat().replace("+00:00", "Z")
+
+
+def read_moment(context: click.Context, parameter: click.Parameter, value: str | None) -> datetime | None:
+    """The same as a datetime in UTC."""
+    if value is None:
+        return None
+    found = moment(value)
+    if found is None:
+        message = f"{value!r} is not a time such as 2027-03-15T08:00:00Z or 2027-03-15"
+        raise click.BadParameter(message, context, parameter)
+    if found.year not in START_YEARS:
+        message = f"{value!r} is outside the years {START_YEARS.start} to {START_YEARS.stop - 1} UTC"
+        raise click.BadParameter(message, context, parameter)
+    return found
+
+
+def check_offline(text: str) -> dict[str, Any]:
+    """The answer of `POST /v1/runbooks:validate`, without a server."""
+    from lucius.cli.serve.server import server_packages
+
+    with server_packages():
+        from lucius.runbooks.core.definition.validation import validated
+    return dict(validated(text.encode()))
+
+
+def fault_lines(file: Path, faults: Any) -> list[str]:
+    """`FILE:LINE: message`, a form that editors and build tools can follow."""
+    found = faults if isinstance(faults, list) else []
+    return [printable(f"{shown_name(file)}:{fault.get('line')}: {fault.get('message')}") for fault in found]
+
+
+def now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,144 @@
+"""Operations on batches: create, add, remove, retry, send again, resume, advance and cancel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lucius.cli.output.formatting import counted, text_of
+from lucius.cli.output.printing import output_option, show_json
+from lucius.cli.runbooks.files import CSV_BYTES_MAX, FILE, read_text, start_time
+from lucius.cli.runbooks.group import say
+from lucius.client.calls import batches as batch_calls
+
+if TYPE_CHECKING:
+    from lucius.cli.connection import Connection
+
+batch_argument = click.argument("batch_id", metavar="ID", type=click.IntRange(1))
+csv_option = click.option(
+    "--csv", "csv_file", type=FILE, required=True, metavar="FILE", help="The members (- is standard input)."
+)
+
+
+@click.command()
+@click.argument("runbook")
+@csv_option
+@click.option("--start", callback=start_time, metavar="TIME", help="When the batch starts (ISO 8601, UTC). [now]")
+@click.option("--manual", is_flag=True, help="Phases start only with `lucius batch advance`, whenever they are due.")
+@output_option
+@click.pass_obj
+def create(connection: Connection, runbook: str, csv_file: Path, start: str | None, manual: bool, output: str) -> None:
+    """Create a batch from the members in a CSV file.
+
+    Its first line names the columns; one of them is the runbook's primary key. A fault in any row rejects the file.
+    """
+    text = read_text(csv_file, CSV_BYTES_MAX)
+    with connection.open() as client:
+        answer = client.run(batch_calls.create(runbook, text, start=start, advance="manual" if manual else "time"))
+    if output == "json":
+        show_json(answer)
+        return
+    number = text_of(answer.get("batch_id"))
+    of = f"{text_of(answer.get('runbook'))}, version {text_of(answer.get('version'))}"
+    click.echo(f"Batch {number} of {of}: {counted(int(answer.get('members') or 0), 'member')}.")
+    click.echo(f"Next: `lucius batch {'advance' if manual else 'watch'} {number}`.", err=True)
+
+
+@click.command()
+@batch_argument
+@csv_option
+@output_option
+@click.pass_obj
+def add(connection: Connection, batch_id: int, csv_file: Path, output: str) -> None:
+    """Add members to a batch. They catch up on what the others have done."""
+    answer = act(connection, batch_id, "add", {"csv": read_text(csv_file, CSV_BYTES_MAX)})
+    count = int(answer.get("members") or 0)
+    joined = counted(count, "member joins", "members join")
+    say(answer, output, f"Batch {batch_id}: {joined}, and {'catches' if count == 1 else 'catch'} up.")
+
+
+@click.command()
+@batch_argument
+@click.argument("members", nargs=-1, required=True, metavar="MEMBER...")
+@output_option
+@click.pass_obj
+def remove(connection: Connection, batch_id: int, members: tuple[str, ...], output: str) -> None:
+    """Remove members from a batch. Its removal steps run for them."""
+    answer = act(connection, batch_id, "remove", {"members": list(members)})
+    say(answer, output, f"Batch {batch_id}: {counted(int(answer.get('removed') or 0), 'member')} removed.")
+
+
+@click.command()
+@batch_argument
+@click.argument("members", nargs=-1, metavar="[MEMBER...]")
+@output_option
+@click.pass_obj
+def retry(connection: Connection, batch_id: int, members: tuple[str, ...], output: str) -> None:
+    """Retry failed members, all or these.
+
+    Each continues from the step that failed. Without MEMBER, a failed init is retried too.
+    """
+    answer = act(connection, batch_id, "retry", {"members": list(members)} if members else {})
+    if answer.get("init"):
+        say(answer, output, f"Batch {batch_id}: its init is retried.")
+        return
+    count = int(answer.get("members") or 0)
+    say(answer, output, f"Batch {batch_id}: {counted(count, 'failed member')} retried.")
+
+
+@click.command("send-again")
+@batch_argument
+@click.argument("messages", nargs=-1, metavar="[MESSAGE...]")
+@output_option
+@click.pass_obj
+def send_again(connection: Connection, batch_id: int, messages: tuple[str, ...], output: str) -> None:
+    """Send a batch's dead messages again, all or these.
+
+    Without MESSAGE, every dead message that the batch still waits for. Messages and their ids: `lucius dead-letters`.
+    """
+    answer = act(connection, batch_id, "send-again", {"messages": list(messages)} if messages else {})
+    count = len(answer.get("sent") or ())
+    say(answer, output, f"Batch {batch_id}: {counted(count, 'message')} sent again.")
+    if answer.get("more"):
+        click.echo("There may be more dead messages: repeat the command.", err=True)
+
+
+@click.command()
+@batch_argument
+@output_option
+@click.pass_obj
+def resume(connection: Connection, batch_id: int, output: str) -> None:
+    """Resume a batch that max_failures put on hold."""
+    answer = act(connection, batch_id, "resume")
+    say(answer, output, f"Batch {batch_id} continues, with {counted(int(answer.get('steps') or 0), 'held step')}.")
+
+
+@click.command()
+@batch_argument
+@output_option
+@click.pass_obj
+def advance(connection: Connection, batch_id: int, output: str) -> None:
+    """Begin a batch's next phase now, regardless of when it is due."""
+    answer = act(connection, batch_id, "advance")
+    say(answer, output, f"Batch {batch_id}: phase {text_of(answer.get('phase'))} begins.")
+
+
+@click.command()
+@batch_argument
+@click.option("--reason", default="", help="The reason, kept in the audit trail.")
+@output_option
+@click.pass_obj
+def cancel(connection: Connection, batch_id: int, reason: str, output: str) -> None:
+    """Cancel a batch. Jobs that workers hold may finish; nothing more is sent.
+
+    A running rollback continues. A cancelled batch cannot be resumed.
+    """
+    answer = act(connection, batch_id, "cancel", {"reason": reason} if reason else {})
+    say(answer, output, f"Batch {batch_id} is cancelled, and {text_of(answer.get('status'))}.")
+
+
+def act(connection: Connection, batch_id: int, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    with connection.open() as client:
+        return client.run(batch_calls.act(batch_id, verb, body))

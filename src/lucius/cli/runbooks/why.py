@@ -1,0 +1,80 @@
+"""Explains in sentences what a batch or member waits for, and what to do next. Pure: the time is an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from lucius.cli.jobs.why import Explanation
+from lucius.cli.output.formatting import counted, moment_text, text_of
+from lucius.cli.runbooks.progress import ENDED, batch_status, waits_of
+
+Item = Mapping[str, Any]
+
+
+def sentence(fragment: Any) -> str:
+    """With a capital and a full stop: the server sends parts of sentences."""
+    text = text_of(fragment)
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def explain_batch(batch: Item, now: datetime) -> Explanation:
+    number = text_of(batch.get("batch_id"))
+    name = f"Batch {number} ({text_of(batch.get('runbook'))}, version {text_of(batch.get('version'))})"
+    if batch.get("status") in ENDED:
+        at = moment_text(batch.get("completed_at"), now) if batch.get("completed_at") else ""
+        sentences = [f"{name} {text_of(batch.get('status'))}{f' at {at}' if at else ''}."]
+    else:
+        sentences = [f"{name} is {batch_status(batch)}."]
+    reason = text_of(batch.get("hold_reason") or batch.get("error"))
+    sentences += [sentence(f"The reason: {reason}")] if reason else []
+    sentences += [sentence(wait) for wait in waits_of(batch)]
+    failed = int((batch.get("members") or {}).get("failed") or 0)
+    sentences += [f"{counted(failed, 'member has', 'members have')} failed."] if failed else []
+    return Explanation(sentences, _next(batch, number, failed))
+
+
+def _next(batch: Item, number: str, failed: int) -> list[tuple[str, str]]:
+    is_open = batch.get("status") not in ENDED
+    has_pending = any(phase.get("status") == "pending" for phase in batch.get("phase_list") or ())
+    commands = []
+    if is_open and batch.get("held_at"):
+        commands.append((f"lucius batch resume {number}", "continue; the failure count restarts"))
+    if any(message.get("can_be_sent") for message in batch.get("dead_messages") or ()):
+        commands.append((f"lucius batch send-again {number}", "send its dead messages again"))
+    if failed:
+        commands.append((f"lucius batch grid {number} --status failed", "which members failed, where, and why"))
+        commands.append((f"lucius batch retry {number}", "retry failed members from the failed step"))
+    if is_open and batch.get("status") == "active" and has_pending and not batch.get("held_at"):
+        commands.append((f"lucius batch advance {number}", "begin the next phase now, regardless of when it is due"))
+    if is_open:
+        commands.append((f"lucius batch watch {number}", "follow its progress"))
+        commands.append((f"lucius batch cancel {number}", "send nothing more"))
+    return commands
+
+
+def explain_member(batch: Item, member: Item, now: datetime) -> Explanation:
+    number, key = text_of(batch.get("batch_id")), text_of(member.get("member"))
+    state = "removed" if member.get("status") == "removed" else "active"
+    if member.get("failed_at"):
+        state += ", and has failed"
+    sentences = [
+        f"{key} is {state}, in batch {number} ({text_of(batch.get('runbook'))}), which is {batch_status(batch)}."
+    ]
+    if member.get("waiting_for"):
+        sentences.append(sentence(member["waiting_for"]))
+    for step in member.get("steps") or ():
+        if step.get("error"):
+            where = f"{text_of(step.get('phase'))} / {text_of(step.get('step'))}"
+            sentences.append(sentence(f"Step {where}: {text_of(step.get('status'))}, {text_of(step['error'])}"))
+    for step in member.get("followups") or ():
+        error = f", {text_of(step['error'])}" if step.get("error") else ""
+        what = f"{text_of(step.get('kind'))} step {text_of(step.get('step'))}"
+        sentences.append(sentence(f"{what}: {text_of(step.get('status'))}{error}"))
+    commands = []
+    if member.get("failed_at") and state != "removed":
+        commands.append((f"lucius batch retry {number} {key}", "retry the failed step, and continue from there"))
+    if member.get("status") == "active" and batch.get("status") not in ENDED:
+        commands.append((f"lucius batch remove {number} {key}", "remove it; the runbook's removal steps run"))
+    return Explanation(sentences, commands)

@@ -1,0 +1,1 @@
+"""`lucius up` and the other commands that run or maintain a server."""

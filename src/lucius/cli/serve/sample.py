@@ -1,0 +1,89 @@
+"""The sample job: three questions about a contract in PDF, from command to answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import click
+
+from lucius.cli.connection import open_session
+from lucius.cli.failures import CommandFailed, printable
+from lucius.cli.jobs.watch import watch
+from lucius.cli.output.printing import show_line
+from lucius.client.calls import jobs as job_calls
+from lucius.platform.file_roots import FILES_FOLDER, SAMPLES, tenant_folder
+
+COMMAND_FILE = "ocr_embedding_sis.json"
+SAMPLE_SECONDS_MAX = 60.0
+
+
+async def run_sample(url: str, api_key: str, data: Path, timeout_seconds: float = SAMPLE_SECONDS_MAX) -> bool:
+    """Submit the sample, show it until it ends, print the answers; returns whether it succeeded.
+
+    The result goes to the tenant's files in the data folder. The work is done in a thread, so the server may share this
+    event loop.
+    """
+    stop = threading.Event()
+    work = asyncio.ensure_future(asyncio.to_thread(_run, url, api_key, data, timeout_seconds, stop))
+    try:
+        return await asyncio.shield(work)
+    finally:
+        stop.set()
+        await asyncio.wait({work})  # While the server is still up: later it would retry for a while.
+
+
+def _run(url: str, api_key: str, data: Path, timeout_seconds: float, stop: threading.Event) -> bool:
+    envelope = sample_command(data.resolve(), uuid.uuid4().hex)
+    try:
+        with open_session(url, api_key) as client:
+            accepted, _ = client.run(job_calls.submit_envelope(envelope))
+            click.echo()
+            show_line(f"Sample job {accepted.get('jobId')}: {len(prompts_of(envelope))} questions about contract.pdf")
+            click.echo()
+            job = watch(client, str(accepted.get("jobId")), timeout_seconds, stop)
+    except CommandFailed as error:
+        click.echo(f"The sample job did not finish: {error.message}", err=True)
+        return False
+    if job.get("status") != "SUCCEEDED":
+        click.echo(f"The sample job is {job.get('status')}.", err=True)
+        return False
+    for line in answer_lines(envelope):
+        click.echo(line)
+    return True
+
+
+def sample_command(data: Path, run_id: str) -> dict[str, Any]:
+    """The packaged command, with an input that ships beside it and an output in the tenant's files."""
+    command: dict[str, Any] = json.loads((SAMPLES / COMMAND_FILE).read_bytes())
+    folder = data / FILES_FOLDER / tenant_folder(command["tenant_id"]) / "sample" / run_id[:12]
+    return {
+        **command,
+        "input_ref": (SAMPLES / command["input_ref"]).as_uri(),
+        "output_ref": (folder / command["output_ref"]).as_uri(),
+        # Without its own key, a run would return the job of the previous one.
+        "idempotency_key": f"sample-{run_id}",
+    }
+
+
+def prompts_of(envelope: dict[str, Any]) -> list[str]:
+    prompts: list[str] = envelope["payload"]["sis"]["prompt_set"]
+    return prompts
+
+
+def answer_lines(envelope: dict[str, Any]) -> list[str]:
+    """The questions with their answers, read from the command's output_ref."""
+    path = Path(unquote(urlsplit(str(envelope["output_ref"])).path))
+    try:
+        answers = json.loads(path.read_bytes())["answers"]
+        lines = [""]
+        for answer in answers:
+            lines += [f"  {printable(answer['prompt'])}", f"    {printable(answer['answer'])} (page {answer['page']})"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return [f"The result at {path} cannot be shown: {error}"]
+    return [*lines, "", f"Result: {path}"]

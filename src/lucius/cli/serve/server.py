@@ -1,0 +1,189 @@
+"""Commands that run a server or maintain its data. `lucius.roles` does the work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lucius.cli.failures import Unreachable, Unusable
+
+if TYPE_CHECKING:
+    from lucius.settings import Settings
+
+PORT_MAX = 65_535
+SECONDS_OF_UNIT = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+DURATION_SECONDS_MAX = 100 * 365 * 86_400
+
+SERVER_PACKAGES = frozenset(
+    {"apsw", "cryptography", "fastapi", "httptools", "jsonschema_rs", "jwt", "msgspec", "pypdf", "starlette", "uvicorn"}
+    | {"uvloop", "yaml"}
+)
+"""Import names of the packages that the extra `server` installs."""
+
+_DURATION = re.compile(r"(\d{1,12})([smhdw])")
+
+
+def seconds_of(context: click.Context, parameter: click.Parameter, value: str) -> int:
+    """A whole number with a unit: `90s`, `15m`, `12h`, `30d`, `8w`."""
+    match = _DURATION.fullmatch(value.strip().lower())
+    seconds = int(match[1]) * SECONDS_OF_UNIT[match[2]] if match else 0
+    if not 0 < seconds <= DURATION_SECONDS_MAX:
+        raise click.BadParameter(f"{value!r} is not a duration such as 90s, 15m, 12h, 30d or 8w", context, parameter)
+    return seconds
+
+
+PORT = click.IntRange(0, PORT_MAX)
+host_option = click.option("--host", help="The address to listen on. [LUCIUS_HOST; 127.0.0.1]")
+port_option = click.option("--port", type=PORT, help="The port. [LUCIUS_PORT; 8000]")
+data_option = click.option("--data", metavar="DIR", help="The folder for data and keys. [LUCIUS_DATA; .lucius]")
+
+
+@click.command()
+@host_option
+@port_option
+@data_option
+@click.option("--no-services", is_flag=True, help="Omit the reference services; bring your own.")
+@click.option("--sample", is_flag=True, help="Run the sample job first, and show it; the server then stays up.")
+@click.option(
+    "--profile",
+    type=click.Choice(["temporal"]),
+    help="Each part as a separate process: PostgreSQL, Temporal, API, worker, reconciler, services.",
+)
+@click.option("--temporal-port", type=PORT, help="With --profile: Temporal's port. [a free one]")
+@click.option("--temporal-ui-port", type=PORT, help="With --profile: the port of Temporal's UI. [a free one]")
+def up(
+    host: str | None,
+    port: int | None,
+    data: str | None,
+    no_services: bool,
+    sample: bool,
+    profile: str | None,
+    temporal_port: int | None,
+    temporal_ui_port: int | None,
+) -> None:
+    """Run everything in one process: API, engine, services.
+
+    With --profile temporal, on Temporal and PostgreSQL: every part is a separate process on this machine; they are
+    started, supervised, restarted and stopped together. Their logs are in the folder logs of the data folder.
+    """
+    if sample and no_services:
+        raise click.UsageError("--sample needs the reference services; leave --no-services out.")
+    if profile is None and (temporal_port or temporal_ui_port):
+        raise click.UsageError("--temporal-port and --temporal-ui-port are for --profile temporal.")
+    from lucius.cli.serve.sample import run_sample
+
+    settings = settings_of(host=host, port=port, data=data)
+    options: dict[str, Any] = {"services": not no_services, "sample": run_sample if sample else None}
+    if profile is None:
+        run("run_up", settings, **options)
+    else:
+        ports = {"temporal_port": temporal_port or 0, "ui_port": temporal_ui_port or 0}
+        run("run_profile", settings, **options, **ports)
+
+
+@click.command()
+@host_option
+@port_option
+@data_option
+def api(host: str | None, port: int | None, data: str | None) -> None:
+    """Run the API alone. The database must be up to date: see `lucius db upgrade`."""
+    run("run_api", settings_of(host=host, port=port, data=data))
+
+
+@click.command()
+@data_option
+def worker(data: str | None) -> None:
+    """Run the workflows of jobs on Temporal. Needs LUCIUS_ENGINE=temporal."""
+    run("run_worker", settings_of(data=data))
+
+
+@click.command()
+@data_option
+def reconciler(data: str | None) -> None:
+    """Run the dispatcher, the sweeper and the repair of drift."""
+    run("run_reconciler", settings_of(data=data))
+
+
+@click.command()
+@data_option
+def scheduler(data: str | None) -> None:
+    """Run the scheduler of runbooks: sources, due phases and polls.
+
+    Several may run; one of them leads. Needs a shared ledger: `lucius up` has its own.
+    """
+    run("run_scheduler", settings_of(data=data))
+
+
+@click.command()
+@data_option
+def runbooks(data: str | None) -> None:
+    """Run an orchestrator of runbooks: sends steps, takes results.
+
+    Any number of them may run. Needs a shared ledger: `lucius up` has its own.
+    """
+    run("run_runbooks", settings_of(data=data))
+
+
+@click.command()
+@click.option(
+    "--older-than",
+    callback=seconds_of,
+    required=True,
+    metavar="DURATION",
+    help="How long ago the job ended: 90s, 15m, 12h, 30d, 8w.",
+)
+@data_option
+def prune(older_than: int, data: str | None) -> None:
+    """Delete jobs that ended long ago, with everything that belongs to them."""
+    _say(run("prune", settings_of(data=data), older_than))
+
+
+COMMANDS = (up, api, worker, reconciler, scheduler, runbooks)
+UPKEEP = (prune,)
+
+
+@contextmanager
+def server_packages() -> Iterator[None]:
+    """Turns a missing package of the extra `server` into an error that says so."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in SERVER_PACKAGES:
+            raise
+        raise Unusable(
+            f"this needs the server's packages: pip install 'lucius[server]' ({error.name} is not installed)"
+        ) from error
+
+
+def settings_of(**overrides: Any) -> Settings:
+    with server_packages():
+        from lucius.settings import SettingsError, read_settings
+
+    try:
+        return read_settings(**overrides)
+    except SettingsError as error:
+        raise Unusable(str(error)) from error
+
+
+def run(function: str, *arguments: Any, **options: Any) -> Any:
+    """Run a role. Imported late, because it imports every adapter."""
+    with server_packages():
+        from lucius import roles
+        from lucius.domain.errors import LuciusError
+        from lucius.settings import SettingsError
+
+    try:
+        with server_packages():  # A role imports some packages late, such as the reference services.
+            return getattr(roles, function)(*arguments, **options)
+    except SettingsError as error:
+        raise Unusable(str(error)) from error
+    except LuciusError as error:
+        raise Unreachable(str(error)) from error
+
+
+def _say(message: Any) -> None:
+    click.echo(str(message))

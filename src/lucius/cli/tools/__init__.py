@@ -1,0 +1,1 @@
+"""`lucius new`, `contract` and `load`: tools for service authors and testers."""

@@ -1,0 +1,1 @@
+"""Every call as a script that returns plain JSON, grouped by subject."""

@@ -1,0 +1,123 @@
+"""Batches: groups of members that go through a runbook."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from lucius.client.call import Json, Pause, Script, get, post
+from lucius.client.calls.pages import given, paged
+from lucius.client.errors import WaitTimedOut, content_of
+from lucius.client.retrying import PATIENCE_SECONDS
+from lucius.client.statuses import BATCH_ENDED
+
+BATCHES_LIMIT = 50
+MEMBERS_LIMIT = 50
+EVENTS_LIMIT = 100
+WAIT_SECONDS = 86_400.0
+LOOK_SECONDS = 0.5
+LOOK_SLOW_SECONDS = 2.0
+LOOK_SLOW_AFTER_SECONDS = 60.0
+
+
+def batch_path(batch_id: int) -> str:
+    return f"/v1/batches/{batch_id}"
+
+
+def list_batches(
+    *, runbook: str | None = None, status: str | None = None, limit: int = BATCHES_LIMIT, cursor: str = ""
+) -> Script[Json]:
+    """Batches, newest first: at most `limit`."""
+    return (yield from paged("/v1/batches", given(runbook=runbook, status=status), limit, cursor))
+
+
+def create(runbook: str, csv: str, *, start: str | None = None, advance: str = "time") -> Script[Json]:
+    """Create a batch from the members in a CSV text. `advance` is `time` or `manual`; `start` is now by default."""
+    body = {"runbook": runbook, "csv": csv, "advance": advance} | ({"start": start} if start else {})
+    return content_of((yield post("/v1/batches", body)))
+
+
+def get_batch(batch_id: int, *, patience_seconds: float | None = None) -> Script[Json]:
+    """A batch: its phases, their progress, and what it waits for."""
+    return content_of((yield get(batch_path(batch_id), patience_seconds=patience_seconds)))
+
+
+def wait(
+    batch_id: int, *, timeout_seconds: float = WAIT_SECONDS, patience_seconds: float = PATIENCE_SECONDS
+) -> Script[Json]:
+    """The batch when it has ended. Raises `WaitTimedOut` after `timeout_seconds`; the batch then continues. The server
+    may be unavailable for `patience_seconds` at a time."""
+    started_at = time.monotonic()
+    while True:
+        left = started_at + timeout_seconds - time.monotonic()
+        batch = yield from get_batch(batch_id, patience_seconds=min(max(left, 0.0), patience_seconds))
+        if batch.get("status") in BATCH_ENDED:
+            return batch
+        yield Pause(next_look_seconds(batch, batch_id, time.monotonic() - started_at, timeout_seconds))
+
+
+def next_look_seconds(batch: Json, batch_id: int, elapsed_seconds: float, timeout_seconds: float) -> float:
+    """How long to wait before the batch is read again. Raises `WaitTimedOut`."""
+    if elapsed_seconds >= timeout_seconds:
+        message = f"batch {batch_id} is still {batch.get('status')} after {timeout_seconds:g} s; it continues"
+        raise WaitTimedOut(message, batch)
+    is_slow = elapsed_seconds > LOOK_SLOW_AFTER_SECONDS
+    return min(LOOK_SLOW_SECONDS if is_slow else LOOK_SECONDS, timeout_seconds - elapsed_seconds)
+
+
+def members(
+    batch_id: int, *, status: str = "all", key: str | None = None, limit: int = MEMBERS_LIMIT, cursor: str = ""
+) -> Script[Json]:
+    """Members with every step, in the order in which they joined. `status`: active, removed, failed or all."""
+    query = {"status": status} | ({"key": key} if key is not None else {})
+    return (yield from paged(batch_path(batch_id) + "/members", query, limit, cursor))
+
+
+def events(batch_id: int, *, limit: int = EVENTS_LIMIT, cursor: str = "") -> Script[Json]:
+    """The audit trail of a batch, newest first."""
+    return (yield from paged(batch_path(batch_id) + "/events", {}, limit, cursor))
+
+
+def export(batch_id: int) -> Script[bytes]:
+    """The batch as CSV: a row for each member, a column for each step."""
+    response = yield get(batch_path(batch_id) + "/export")
+    return response.body
+
+
+def advance(batch_id: int) -> Script[Json]:
+    """Begin the next phase now, regardless of when it is due."""
+    return (yield from act(batch_id, "advance"))
+
+
+def cancel(batch_id: int, *, reason: str | None = None) -> Script[Json]:
+    """Send nothing more; jobs that workers hold may finish, and rollbacks continue."""
+    return (yield from act(batch_id, "cancel", {"reason": reason} if reason else {}))
+
+
+def resume(batch_id: int) -> Script[Json]:
+    """Resume a batch that `max_failures` put on hold."""
+    return (yield from act(batch_id, "resume"))
+
+
+def retry(batch_id: int, members: Sequence[str] | None = None) -> Script[Json]:
+    """Retry the failed step of failed members (all of them by default)."""
+    return (yield from act(batch_id, "retry", {} if members is None else {"members": list(members)}))
+
+
+def send_again(batch_id: int, messages: Sequence[str] | None = None) -> Script[Json]:
+    """Send dead-lettered messages again: these, or all that the batch still waits for."""
+    return (yield from act(batch_id, "send-again", {} if messages is None else {"messages": list(messages)}))
+
+
+def remove(batch_id: int, members: Sequence[str]) -> Script[Json]:
+    """Remove members; their removal steps run."""
+    return (yield from act(batch_id, "remove", {"members": list(members)}))
+
+
+def add(batch_id: int, csv: str) -> Script[Json]:
+    """Add the members in a CSV text; they catch up on the phases that have begun."""
+    return (yield from act(batch_id, "add", {"csv": csv}))
+
+
+def act(batch_id: int, verb: str, body: Json | None = None) -> Script[Json]:
+    return content_of((yield post(f"{batch_path(batch_id)}:{verb}", body or {})))

@@ -1,0 +1,133 @@
+"""Runbooks and batches as the API shows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from lucius.client.models.decoding import Model
+from lucius.client.statuses import BATCH_ENDED
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunbookVersion(Model):
+    version: int
+    is_active: bool = False
+    created_at: datetime | None = None
+    created_by: str | None = None
+    overdue_behavior: str = ""
+    rerun_init: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runbook(Model):
+    name: str
+    version: int
+    is_active: bool = False
+    automation: bool = True
+    source: dict[str, Any] | None = None
+    open_batches: int | None = None
+    """Only in a list."""
+    yaml: str | None = None
+    """Like `versions`, only in the answer of `get`."""
+    versions: list[RunbookVersion] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published(Model):
+    name: str
+    version: int
+    published: bool = False
+    """False if the active version already has the same text."""
+    unchecked: str | None = None
+    """Why the variables were not compared with the source's columns; `None` if they were."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineFault(Model):
+    message: str
+    line: int | None = None
+    pointer: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunbookValidation(Model):
+    valid: bool
+    name: str | None = None
+    faults: list[LineFault] = field(default_factory=list)
+    phases: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunbookEvent(Model):
+    """One event of the audit trail of a runbook or a batch."""
+
+    id: int
+    at: datetime
+    kind: str
+    actor: str | None = None
+    batch_id: int | None = None
+    member: str | None = None
+    detail: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreatedBatch(Model):
+    batch_id: int
+    runbook: str
+    version: int
+    members: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch(Model):
+    batch_id: int
+    runbook: str
+    status: str
+    version: int = 0
+    start: datetime | None = None
+    origin: str = ""
+    advance: str = ""
+    held_at: datetime | None = None
+    hold_reason: str | None = None
+    error: str | None = None
+    detected_at: datetime | None = None
+    completed_at: datetime | None = None
+    members: dict[str, Any] = field(default_factory=dict)
+    """How many are `active`, `removed` and `failed`."""
+    phases: dict[str, Any] = field(default_factory=dict)
+    """How many are in each state."""
+    phase_list: list[dict[str, Any]] = field(default_factory=list)
+    """Like `waiting_for`, only in the answers of `get` and `wait`."""
+    waiting_for: list[str] = field(default_factory=list)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status in BATCH_ENDED
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemberStep(Model):
+    step: str
+    status: str
+    phase: str | None = None
+    attempts: int = 0
+    error: str | None = None
+    dispatched_at: datetime | None = None
+    completed_at: datetime | None = None
+    result: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member(Model):
+    member: str
+    status: str
+    member_id: int | None = None
+    failed_at: datetime | None = None
+    added_at: datetime | None = None
+    removed_at: datetime | None = None
+    steps: list[MemberStep] = field(default_factory=list)
+    followups: list[dict[str, Any]] = field(default_factory=list)
+    """Steps of rollbacks and removals."""
+    waiting_for: str | None = None

@@ -1,0 +1,1 @@
+"""What each input does to a job: one handler for each, called by `decide`."""

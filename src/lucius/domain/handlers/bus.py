@@ -1,0 +1,90 @@
+"""Inputs about directives on the bus: published, refused, deferred, withdrawn, due."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from lucius.domain.attempt import DispatchStatus, Failure
+from lucius.domain.draft import Draft
+from lucius.domain.effects import Outcome, PublishDirective
+from lucius.domain.handlers.endings import fail, finish_cancelling
+from lucius.domain.inputs import DirectiveWithdrawn, DispatchDue, PublishDeferred, Published, PublishFailed
+from lucius.domain.job import JobStatus
+from lucius.domain.step import StepStatus
+from lucius.domain.time import after
+
+
+def _dispatched_step(draft: Draft, step_id: str, attempt_no: int) -> int | None:
+    """The step whose unsent outbox row this is about, if there is one."""
+    index = draft.job.index_of(step_id)
+    if index is not None:
+        attempt = draft.steps[index].attempt
+        if attempt and attempt.attempt_no == attempt_no and attempt.dispatch is DispatchStatus.PENDING:
+            return index
+    draft.outcome = Outcome.IGNORED
+    return None
+
+
+def on_published(draft: Draft, fact: Published) -> None:
+    index = _dispatched_step(draft, fact.step_id, fact.attempt_no)
+    if index is not None:
+        draft.mark_published(index)
+
+
+def on_publish_failed(draft: Draft, fact: PublishFailed) -> None:
+    index = _dispatched_step(draft, fact.step_id, fact.attempt_no)
+    if index is None:
+        return
+    step = draft.steps[index]
+    assert step.attempt is not None
+    attempt = draft.close_dispatch(step.attempt, DispatchStatus.FAILED_FINAL)
+    draft.steps[index] = replace(step, attempt=attempt)
+    failure = Failure("PUBLISH_FAILED", fact.reason)
+    if step.status is not StepStatus.DISPATCHING or draft.is_terminal:
+        draft.record("PUBLISH_FAILED", index, message=fact.reason)
+        return
+    fail(draft, index, failure, step.spec.policy.dispatch_backoff_seconds)
+
+
+def on_publish_deferred(draft: Draft, fact: PublishDeferred) -> None:
+    index = _dispatched_step(draft, fact.step_id, fact.attempt_no)
+    if index is None or draft.is_terminal:
+        return
+    step = draft.steps[index]
+    assert step.attempt is not None
+    draft.steps[index] = replace(step, attempt=replace(step.attempt, claimed_until=draft.now))
+    if draft.status is JobStatus.CANCELLING and step.status is StepStatus.DISPATCHING:
+        finish_cancelling(draft)
+
+
+def on_withdrawn(draft: Draft, fact: DirectiveWithdrawn) -> None:
+    """No service can pick the attempt up any more. If one already did, its answer is still to come."""
+    step = draft.step
+    is_current = (step.spec.step_id, step.attempt_no) == (fact.step_id, fact.attempt_no)
+    if not draft.job.awaits_withdrawal or not is_current:
+        draft.outcome = Outcome.IGNORED
+        return
+    draft.record("DIRECTIVE_WITHDRAWN", draft.current_index)
+    finish_cancelling(draft)
+
+
+def on_dispatch_due(draft: Draft, fact: DispatchDue) -> None:
+    """Take up an outbox row that no process is publishing: claim it again, or close it if the job is being
+    cancelled."""
+    step = draft.step
+    attempt = step.attempt
+    is_unsent = attempt is not None and attempt.dispatch is DispatchStatus.PENDING
+    if not is_unsent or step.status is not StepStatus.DISPATCHING or draft.is_terminal:
+        draft.outcome = Outcome.IGNORED
+        return
+    assert attempt is not None
+    if (attempt.claimed_until > draft.now and not fact.force) or draft.id_source.claim_seconds <= 0:
+        draft.outcome = Outcome.IGNORED
+        return
+    if draft.status is JobStatus.CANCELLING:
+        if attempt.claimed_until <= draft.now:
+            finish_cancelling(draft)
+        return
+    claimed = replace(attempt, claimed_until=after(draft.now, draft.id_source.claim_seconds))
+    draft.steps[draft.current_index] = replace(step, attempt=claimed)
+    draft.effects.append(PublishDirective(draft.current_index))

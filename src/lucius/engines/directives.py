@@ -1,0 +1,80 @@
+"""What both engines do with directives on the bus: compose and name them, and settle those that are out of date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lucius.domain.callbacks import TokenSigner
+from lucius.domain.directive import CallbackUrls, build_directive, message_id
+from lucius.domain.job import Job
+from lucius.domain.step import StepStatus
+from lucius.ports.bus import Bus, Delivery, DeliveryRef, Message
+from lucius.ports.clock import Clock
+from lucius.ports.ledger import Ledger, LedgerUnavailable
+
+Trace = Callable[[Job, int], str | None]
+"""The traceparent that the directive of a step carries."""
+
+
+def composer(clock: Clock, signer: TokenSigner, urls: CallbackUrls, trace: Trace) -> Callable[[Job, int], Message]:
+    """A function that makes the message of a step's current attempt."""
+
+    def compose(job: Job, step_index: int) -> Message:
+        body, properties = build_directive(job, step_index, clock.now(), signer, urls, trace(job, step_index))
+        step = job.steps[step_index]
+        name = message_id(job.job_id, step.spec.step_id, step.attempt_no)
+        return Message(id=name, topic=job.spec.routing.topic, body=body, properties=properties)
+
+    return compose
+
+
+def directive_ref(job: Job, step_index: int, attempt_no: int) -> DeliveryRef:
+    step = job.steps[step_index].spec
+    return DeliveryRef(job.spec.routing.topic, step.service, message_id(job.job_id, step.step_id, attempt_no))
+
+
+def current_directive_ref(job: Job) -> DeliveryRef:
+    return directive_ref(job, job.current_index, job.current_step.attempt_no)
+
+
+async def drop_past(ledger: Ledger, bus: Bus, deliveries: Sequence[Delivery]) -> list[Delivery]:
+    """Settle the directives that, according to the ledger, no service needs any more; returns the others.
+
+    If the bus is in the ledger's database there are none: the commit that ends an attempt settles its directive.
+    """
+    if not deliveries or ledger.enlists(bus):
+        return list(deliveries)
+    try:
+        jobs = await ledger.load(list({delivery.properties["jobId"] for delivery in deliveries}))
+    except LedgerUnavailable:
+        await bus.abandon([delivery.ref for delivery in deliveries])
+        raise
+    past = [delivery for delivery in deliveries if _is_past(jobs.get(delivery.properties["jobId"]), delivery)]
+    if past:
+        await bus.settle([delivery.ref for delivery in past])
+    return [delivery for delivery in deliveries if delivery not in past]
+
+
+def _is_past(job: Job | None, delivery: Delivery) -> bool:
+    """Whether its job or attempt is over, or a service has acknowledged it already."""
+    index = None if job is None else job.index_of(delivery.properties["stepId"])
+    if job is None or index is None:
+        return True
+    attempt_no: int = delivery.properties["attempt_no"]
+    return attempt_no <= _last_past(job, index)
+
+
+def past_directives(job: Job) -> list[DeliveryRef]:
+    """Of all attempts except the one that a service may still pick up."""
+    return [
+        directive_ref(job, index, attempt_no)
+        for index in range(len(job.steps))
+        for attempt_no in range(1, _last_past(job, index) + 1)
+    ]
+
+
+def _last_past(job: Job, step_index: int) -> int:
+    """The newest attempt of a step that no service needs to pick up."""
+    step = job.steps[step_index]
+    is_wanted = not job.is_terminal and step.status in (StepStatus.DISPATCHING, StepStatus.INITIATED)
+    return step.attempt_no - 1 if is_wanted else step.attempt_no

@@ -1,0 +1,50 @@
+"""Runs a service or worker as a process: logging, signals, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from lucius.kit.errors import ServiceUnusable
+
+EXIT_UNUSABLE = 2
+EXIT_ASKED_TWICE = 130
+
+
+def run_process(name: str, main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    """Run `main` to its end; SIGTERM or SIGINT sets its stop event. Exits the process if it cannot start."""
+    if not logging.getLogger().handlers:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    try:
+        asyncio.run(_until_signal(main))
+    except ServiceUnusable as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        sys.exit(EXIT_UNUSABLE)
+
+
+def stop_on_signals() -> asyncio.Event:
+    """An event that SIGTERM or SIGINT sets; the second signal ends the process at once."""
+    stop = asyncio.Event()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            os._exit(EXIT_ASKED_TWICE)  # Nothing is lost: stores are crash-safe, and locks expire.
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+    return stop
+
+
+def quiet_http_log() -> None:
+    """The HTTP client's line for every request would flood the log with long polls."""
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+async def _until_signal(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    await main(stop_on_signals())

@@ -1,0 +1,99 @@
+"""Lists of jobs, newest first.
+
+Every list is read in two steps: the ids of a page from an index that holds all that was asked for, then those jobs. The
+index has the columns that must be equal, followed by `job_id`, so a page costs as much as it has rows, however many
+jobs there are. A job's id begins with the moment it was made at, so a range of time is a range of ids.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+from lucius.domain.job import JOB_TERMINAL, Job, JobStatus
+from lucius.domain.time import Instant
+from lucius.ledgers.sql import statements
+from lucius.ledgers.sql.loading import Policies, load_script
+from lucius.ports.ledger import JobFilter, UnreadableJob
+from lucius.sql.database import Fetch, Script
+
+ID_LEAD_MILLIS = 1_000
+"""How far the moment in a job's id may be from its `created_at`: the two are taken one right after the other."""
+
+
+def list_jobs(
+    filter_: JobFilter, limit: int, before_id: str | None, policies: Policies
+) -> Script[list[Job | UnreadableJob]]:
+    found: list[Job | UnreadableJob] = []
+    while len(found) < limit:
+        wanted = limit - len(found)
+        ids = yield from _page_of_ids(filter_, wanted, before_id)
+        if ids:
+            page = yield from load_script(ids, policies)
+            found += sorted((job for job in page if _is_within(job, filter_)), key=attrgetter("job_id"), reverse=True)
+            before_id = ids[-1]
+        if len(ids) < wanted:
+            break
+    return found
+
+
+def _page_of_ids(filter_: JobFilter, limit: int, before_id: str | None) -> Script[list[str]]:
+    """With several tenants, one page of each is read and the newest of them all are taken: one index serves them."""
+    ids: list[str] = []
+    for tenant_id in (None,) if filter_.tenants is None else filter_.tenants:
+        fetch = page_of_ids(filter_, tenant_id, limit, before_id)
+        page = yield fetch
+        ids += [row[0] for row in page]
+    return sorted(ids, reverse=True)[:limit]
+
+
+def page_of_ids(filter_: JobFilter, tenant_id: str | None, limit: int, before_id: str | None) -> Fetch:
+    conditions: list[str] = []
+    args: list[Any] = [limit]
+
+    def add(condition: str, value: Any) -> None:
+        args.append(value)
+        conditions.append(condition.format(f"${len(args)}"))
+
+    if tenant_id is not None:
+        add("tenant_id = {}", tenant_id)
+    # The dead letters among the jobs are those that failed.
+    status = JobStatus.FAILED_FINAL.value if filter_.dead_letter else filter_.status
+    if status is not None:
+        add("status = {}", status)
+        conditions.append(_index_part(status, is_alone=tenant_id is None and filter_.request_type is None))
+    if filter_.request_type is not None:
+        add("request_type = {}", filter_.request_type)
+    if filter_.created_from is not None:
+        add("job_id >= {}", first_id_at(filter_.created_from - ID_LEAD_MILLIS))
+    if filter_.job_id is not None:
+        add("job_id = {}", filter_.job_id)
+    if filter_.open_on is not None:
+        add("engine = {} AND engine <> 'outbox' AND completed_at IS NULL", filter_.open_on)
+    ends = [] if before_id is None else [before_id]
+    if filter_.created_to is not None:
+        ends.append(first_id_at(filter_.created_to + ID_LEAD_MILLIS))
+    if ends:
+        add("job_id < {}", min(ends))  # Of two bounds SQLite would search by one, and weigh its indexes wrongly.
+    return Fetch(statements.list_job_ids(conditions), args)
+
+
+def _index_part(status: str, is_alone: bool) -> str:
+    """A partial index serves only a query that repeats what the index is limited to."""
+    if status in JOB_TERMINAL and not is_alone:
+        return "completed_at IS NOT NULL"
+    return "status = 'SUCCEEDED'" if status == JobStatus.SUCCEEDED else "status <> 'SUCCEEDED'"
+
+
+def first_id_at(instant: Instant) -> str:
+    """The smallest id that a job made at this moment can have."""
+    millis = f"{min(max(instant, 0), (1 << 48) - 1):012x}"
+    return f"{millis[:8]}-{millis[8:]}-0000-0000-000000000000"
+
+
+def _is_within(job: Job | UnreadableJob, filter_: JobFilter) -> bool:
+    first, end = filter_.created_from, filter_.created_to
+    if isinstance(job, UnreadableJob):
+        return True  # It is shown as such.
+    created_at = job.spec.created_at
+    return (first is None or created_at >= first) and (end is None or created_at < end)

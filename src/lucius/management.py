@@ -1,0 +1,105 @@
+"""What a process shows operators on its management port: its dependencies by name, and its metrics.
+
+Each dependency contributes a `Check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+
+from msgspec import Struct
+
+from lucius.auth import Authenticator
+from lucius.clocks import skew_problem
+from lucius.ports.bus import Bus
+from lucius.ports.clock import Clock
+from lucius.ports.engine import Engine
+from lucius.ports.ledger import Ledger
+from lucius.ports.readiness import Check, NotReady
+from lucius.registries.files import FileRegistry
+from lucius.runbooks.opening import Runbooks
+from lucius.telemetry.metrics import MetricsObserver
+from lucius.usecases.readiness import Readiness
+
+
+class Management(Struct, frozen=True, kw_only=True):
+    readiness: Readiness
+    metrics: Callable[[], Awaitable[bytes]]
+    """Current values, in Prometheus' text format."""
+
+
+def manage(
+    checks: Iterable[Check],
+    metrics: MetricsObserver,
+    ledger: Ledger,
+    bus: Bus,
+    runbooks: Runbooks,
+    registry: FileRegistry | None = None,
+) -> Management:
+    async def text() -> bytes:
+        snapshot = None if registry is None else registry.snapshot()
+        await metrics.collect(ledger, bus, snapshot, runbooks.turns.database)
+        return metrics.render()
+
+    return Management(readiness=Readiness(checks), metrics=text)
+
+
+def clock_check(clock: Clock, skew_seconds_max: float) -> Check:
+    async def check_clock() -> str:
+        problem = skew_problem(clock.skew_seconds, skew_seconds_max)
+        if problem is not None:
+            raise NotReady(problem)
+        return f"{clock.skew_seconds:+.3f} s"
+
+    return Check(name="clock", look=check_clock)
+
+
+def app_checks(
+    ledger: Ledger,
+    bus: Bus,
+    engine: Engine,
+    registry: FileRegistry,
+    authenticator: Authenticator,
+    runbooks: Runbooks,
+    schedules: bool,
+) -> list[Check]:
+    """If a check that is not vital fails, commands are still accepted and reads answered."""
+
+    async def check_registry() -> str:
+        if registry.problems:
+            raise NotReady(f"not reloaded, the last good one is in force: {'; '.join(map(str, registry.problems))}")
+        return f"version {registry.snapshot().version}"
+
+    async def check_keys() -> str:
+        if authenticator.problem is not None:
+            raise NotReady(f"not reloaded, the last good ones are in force: {authenticator.problem}")
+        return "in force"
+
+    async def check_token_keys() -> str:
+        if authenticator.token_problem is not None:
+            raise NotReady(authenticator.token_problem)
+        return "in force"
+
+    checks = [
+        Check(name="ledger", look=ledger.health),
+        Check(name="bus", look=bus.health, is_vital=False),
+        *engine.checks(),
+        Check(name="registry", look=check_registry, is_vital=False),
+        Check(name="api_keys", look=check_keys, is_vital=False),
+        Check(name="runbooks", look=runbooks.orchestrator.health, is_vital=False),
+    ]
+    if authenticator.accepts_tokens:
+        checks.append(Check(name="token_keys", look=check_token_keys, is_vital=False))
+    if schedules:
+        checks.append(Check(name="scheduler", look=runbooks.scheduler.health, is_vital=False))
+    return checks
+
+
+def runbook_checks(ledger: Ledger, bus: Bus, runbooks: Runbooks, schedules: bool) -> list[Check]:
+    """For a process that runs only runbooks: all checks are vital."""
+    health = runbooks.scheduler.health if schedules else runbooks.orchestrator.health
+    return [
+        Check(name="ledger", look=ledger.health),
+        Check(name="bus", look=bus.health),
+        Check(name="scheduler" if schedules else "runbooks", look=health),
+    ]

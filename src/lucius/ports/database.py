@@ -1,0 +1,58 @@
+"""The database port: transactions as scripts.
+
+A script is a generator that yields statements and receives rows. It has no connection and does no I/O, so scripts of
+several modules join into one transaction with `yield from`. Only modules that contain SQL create `Fetch` and `Run`; all
+others pass scripts on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
+Row = Sequence[Any]
+
+
+class Fetch(NamedTuple):
+    """Run a statement and return its rows."""
+
+    sql: str
+    args: Sequence[Any] = ()
+
+
+class Run(NamedTuple):
+    """Run a statement once for each row of arguments; returns nothing."""
+
+    sql: str
+    rows: Sequence[Sequence[Any]] = ((),)
+    in_one_statement: bool = False
+    """The rows may be locked in any order: no other transaction locks them, or the one that does is run again."""
+
+
+Script = Generator[Fetch | Run, Sequence[Row], T]
+
+
+class DatabaseUnavailable(Exception):
+    """The database is unreachable, full, locked or broken; the transaction did not happen."""
+
+
+class Database(AbstractAsyncContextManager["Database"], Protocol):
+    name: str
+    """A human-readable name of the database, without credentials."""
+    is_shared: bool
+    """Whether other processes may write to it at the same time."""
+
+    async def write(self, script: Callable[[], Script[T]]) -> T:
+        """Run a script in one transaction; when this returns, it is durable. Raises `DatabaseUnavailable`."""
+        ...
+
+    async def read(self, script: Callable[[], Script[T]]) -> T:
+        """Run a script that only reads, on one consistent state. For short reads, which engines wait for."""
+        ...
+
+    async def scan(self, script: Callable[[], Script[T]]) -> T:
+        """Like `read`, for lists that people request: on separate readers, so that no `read` waits for one, and within
+        a time limit. Raises `CallerError` `QUERY_TOO_SLOW` when the limit is exceeded."""
+        ...

@@ -1,0 +1,114 @@
+"""Every role in one process: `lucius up`, and its profiles."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from lucius.api.management import listen_for_management, managed
+from lucius.api.serving import STOP_SECONDS, listen, reachable, served
+from lucius.bootstrap import open_app
+from lucius.domain.job import TEMPORAL
+from lucius.local_secrets import with_secrets
+from lucius.roles.running import first_of, run
+from lucius.settings import Settings, SettingsError
+from lucius.telemetry.logs import configure_logs
+
+Sample = Callable[[str, str, Path], Awaitable[object]]
+"""Something to run once the server is up: its address, an API key, and the data folder."""
+
+
+def run_up(settings: Settings, services: bool = True, sample: Sample | None = None) -> None:
+    """Every role in one process."""
+    run(_up(settings, services, sample), settings)
+
+
+def run_profile(settings: Settings, **options: Any) -> None:
+    """Every role as a separate process, with the servers that they need."""
+    from lucius.profiles.temporal import run_profile
+
+    run_profile(settings, **options)
+
+
+async def _up(settings: Settings, services: bool, sample: Sample | None) -> None:
+    has_own_key = not settings.api_key
+    settings = with_secrets(settings)
+    configure_logs(settings)  # Again: the secrets just generated must not be logged either.
+    if services and not settings.api_key:
+        raise SettingsError(
+            "the reference services log in with LUCIUS_API_KEY: set it, or leave them out (--no-services)"
+        )
+    listener, port = listen(settings), listen_for_management(settings)
+    settings = replace(settings, port=listener.getsockname()[1])
+    data = Path(settings.data).absolute()  # noqa: ASYNC240 - before anything is served
+    async with (
+        open_app(settings) as context,
+        managed(context.management, port) as address,
+        served(context, listener) as server,
+    ):
+        print(_greeting(context.settings, services, address, has_own_key), file=sys.stderr, flush=True)
+        stop = asyncio.Event()
+        helpers: list[asyncio.Task[object]] = []
+        if services:
+            from lucius.reference.serving import run_services
+
+            url = f"http://{reachable(settings.host)}:{settings.port}"
+            store = "memory" if settings.ledger == "memory" else "sqlite"
+            roots = ",".join(settings.platform_file_roots)
+            serving = run_services(
+                url, context.settings.api_key, data / "services", stop, store=store, file_roots=roots
+            )
+            helpers.append(asyncio.create_task(serving))
+            if sample is not None:
+                helpers.append(asyncio.create_task(_sample(sample, context.settings, url, data)))
+        # Services end by themselves only if they cannot start, which must be reported.
+        await first_of(server.until_stopped(), *helpers[:1])
+        stop.set()
+        context.stopping.set()
+        for helper in helpers[1:]:
+            helper.cancel()  # Without the services the sample would never end.
+        if helpers:
+            await asyncio.wait(helpers, timeout=STOP_SECONDS)
+        for helper in helpers:
+            helper.cancel()
+        for task in helpers[:1]:
+            _raise_failure(task, settings)
+
+
+def _raise_failure(services: asyncio.Task[object], settings: Settings) -> None:
+    from lucius.platform import ServiceUnusable
+
+    error = services.exception() if services.done() and not services.cancelled() else None
+    if isinstance(error, ServiceUnusable):
+        advice = f"their state is in {settings.data}/services; choose another folder with --data, or use --no-services"
+        raise SettingsError(f"the reference services cannot start: {error} ({advice})") from error
+    if error is not None:
+        raise error
+
+
+async def _sample(sample: Sample, settings: Settings, url: str, data: Path) -> None:
+    await sample(url, settings.api_key, data)
+    print(
+        f"\nLUCIUS stays up at {url}. Press Ctrl-C to stop it.\n"
+        "In another terminal, `lucius runbook sample` runs a mailbox migration on it.",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def _greeting(settings: Settings, services: bool, management: str, has_own_key: bool) -> str:
+    """Shows only a generated API key: a configured one must not appear in the log."""
+    lines = [
+        f"LUCIUS is up at {settings.public_url}",
+        f"  API key     {(has_own_key and settings.api_key) or 'as configured'}",
+        f"  ledger      {settings.ledger} in {Path(settings.data).resolve()}",
+        *([f"  Temporal    {settings.temporal_address}"] if settings.engine == TEMPORAL else []),
+        f"  services    {'ocr, embedding, sis' if services else 'none here: bring your own'}",
+        f"  management  {management}",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,295 @@
+"""Runbooks, batches and members as the API shows them. Each class is the OpenAPI component of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from msgspec import Meta
+
+from lucius.domain.json_types import JsonObject, Moment, Page, WholeNumber, ref, stated
+from lucius.runbooks.core.definition.compare import Difference
+from lucius.runbooks.core.source_members import RowFault
+from lucius.runbooks.core.states import MEMBER, PHASE, STEP
+
+ID_MAX = 10**18 - 1
+
+
+def _counts_of(statuses: Iterable[str]) -> Meta:
+    names = list(statuses)
+    return stated(required=names, properties={name: {"type": "integer", "minimum": 0} for name in names})
+
+
+Id = Annotated[int, stated(minimum=1, maximum=ID_MAX)]
+BatchStatus = Annotated[str, Meta(extra_json_schema=ref("BatchStatus"))]
+PhaseStatus = Annotated[str, stated(enum=list(PHASE))]
+ExecutionStatus = Annotated[str, stated(enum=list(STEP))]
+PhaseCounts = Annotated[dict[str, WholeNumber], _counts_of(PHASE)]
+StepCounts = Annotated[dict[str, WholeNumber], _counts_of(STEP)]
+
+
+# --- Runbooks --------------------------------------------------------------------------------------------------------
+
+
+class SourceState(TypedDict):
+    state: str | None
+    detail: str | None
+    members: WholeNumber | None
+    checked_at: Moment | None
+
+
+class PublishedVersion(TypedDict):
+    version: WholeNumber
+    is_active: bool
+    overdue_behavior: str
+    rerun_init: bool
+    created_at: Moment
+    created_by: str
+
+
+class RunbookLine(PublishedVersion):
+    name: str
+    automation: bool
+    source: SourceState
+    open_batches: WholeNumber
+
+
+class RunbookList(Page):
+    items: list[RunbookLine]
+
+
+class RunbookPublished(TypedDict):
+    name: str
+    version: WholeNumber
+    published: Annotated[bool, Meta(description="False if the active version is the same already")]
+    unchecked: Annotated[str | None, Meta(description="Why the columns of the source could not be checked")]
+
+
+class RunbookActed(TypedDict):
+    name: str
+    version: NotRequired[WholeNumber]
+    retired: NotRequired[bool]
+    automation: NotRequired[bool]
+    confirmed: NotRequired[Annotated[WholeNumber, Meta(description="Members that the source has now")]]
+
+
+class RunbookFault(TypedDict):
+    line: WholeNumber
+    pointer: str
+    message: str
+
+
+class ValidatedPhase(TypedDict):
+    name: str
+    offset: str
+    steps: list[str]
+
+
+class RunbookValidation(TypedDict):
+    valid: bool
+    name: NotRequired[str]
+    faults: list[RunbookFault]
+    phases: list[ValidatedPhase]
+
+
+class Runbook(TypedDict):
+    name: str
+    version: WholeNumber
+    yaml: str
+    is_active: bool
+    automation: bool
+    source: SourceState
+    versions: list[PublishedVersion]
+
+
+RunbookDiff = TypedDict(
+    "RunbookDiff", {"name": str, "from": WholeNumber, "to": WholeNumber, "differences": list[Difference]}
+)
+
+
+class RunbookEvent(TypedDict):
+    id: WholeNumber
+    at: Moment
+    kind: str
+    actor: str
+    batch_id: WholeNumber | None
+    member: str | None
+    detail: JsonObject
+
+
+class RunbookEventList(Page):
+    items: list[RunbookEvent]
+
+
+# --- Trying a runbook out --------------------------------------------------------------------------------------------
+
+
+class SourcePreview(TypedDict):
+    columns: Sequence[str]
+    rows: list[list[str | None]]
+    faults: Sequence[RowFault]
+    members: WholeNumber
+
+
+class DryRunPhase(TypedDict):
+    name: str
+    offset: str
+    due_at: Moment
+
+
+class DryRunStep(TypedDict):
+    phase: str
+    step: str
+    worker_id: str
+    function: str
+    params: JsonObject
+    waits_for: list[str]
+    fault: str | None
+
+
+class DryRunMember(TypedDict):
+    member: str
+    steps: list[DryRunStep]
+
+
+class DryRun(TypedDict):
+    name: str
+    version: WholeNumber
+    start: Moment
+    phases: list[DryRunPhase]
+    init: list[DryRunStep]
+    members: list[DryRunMember]
+    total_members: WholeNumber
+
+
+# --- Batches ---------------------------------------------------------------------------------------------------------
+
+
+class MemberCounts(TypedDict):
+    active: WholeNumber
+    removed: WholeNumber
+    failed: WholeNumber
+
+
+class Batch(TypedDict):
+    batch_id: Id
+    runbook: str
+    version: WholeNumber
+    start: Moment
+    status: BatchStatus
+    origin: str
+    advance: str
+    held_at: Moment | None
+    hold_reason: str | None
+    error: str | None
+    detected_at: Moment
+    completed_at: Moment | None
+    members: MemberCounts
+    phases: PhaseCounts
+
+
+class BatchList(Page):
+    items: list[Batch]
+
+
+class _Execution(TypedDict):
+    step: str
+    status: ExecutionStatus
+    attempts: WholeNumber
+    error: str | None
+    dispatched_at: Moment | None
+    completed_at: Moment | None
+
+
+class InitStep(_Execution):
+    version: WholeNumber
+
+
+class PhaseStep(TypedDict):
+    step: str
+    step_index: WholeNumber
+    counts: StepCounts
+
+
+class BatchPhase(TypedDict):
+    phase: str
+    version: WholeNumber
+    offset: str
+    due_at: Moment
+    status: PhaseStatus
+    error: str | None
+    dispatched_at: Moment | None
+    completed_at: Moment | None
+    steps: list[PhaseStep]
+
+
+class RunbookDeadMessage(TypedDict):
+    messageId: str
+    type: str
+    batch_id: Id
+    phase: str | None
+    member: str | None
+    step: str | None
+    awaited: bool
+    can_be_sent: bool
+    reason: str
+    dead_at: Moment
+
+
+class BatchWhole(Batch):
+    init: list[InitStep]
+    phase_list: list[BatchPhase]
+    waiting_for: list[str]
+    dead_messages: list[RunbookDeadMessage]
+
+
+class BatchMade(TypedDict):
+    batch_id: Id
+    runbook: str
+    version: WholeNumber
+    members: WholeNumber
+
+
+class BatchActed(TypedDict):
+    batch_id: Id
+    status: NotRequired[BatchStatus]
+    phase: NotRequired[str]
+    members: NotRequired[WholeNumber]
+    steps: NotRequired[WholeNumber]
+    init: NotRequired[bool]
+    removed: NotRequired[WholeNumber]
+    sent: NotRequired[Annotated[list[str], Meta(description="Ids of the messages that were sent again")]]
+    more: NotRequired[Annotated[bool, Meta(description="Whether there are dead messages that were not looked at")]]
+
+
+# --- Members ---------------------------------------------------------------------------------------------------------
+
+
+class MemberStep(_Execution):
+    phase: str
+    result: NotRequired[Any]
+    result_chars: NotRequired[Annotated[WholeNumber, Meta(description="Length of a result too long for a list")]]
+
+
+class MemberFollowup(TypedDict):
+    kind: str
+    list: str
+    step: str
+    status: ExecutionStatus
+    error: str | None
+
+
+class Member(TypedDict):
+    member_id: Id
+    member: str
+    status: Annotated[str, stated(enum=list(MEMBER))]
+    failed_at: Moment | None
+    added_at: Moment
+    removed_at: Moment | None
+    steps: list[MemberStep]
+    followups: list[MemberFollowup]
+    waiting_for: str | None
+
+
+class MemberList(Page):
+    items: list[Member]

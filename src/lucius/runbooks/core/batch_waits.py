@@ -1,0 +1,141 @@
+"""What a batch waits for, in plain sentences. Pure: takes the state of the tables, returns sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from lucius.domain.time import Instant, iso
+from lucius.runbooks.core.dead_messages import NONE_DEAD, DeadMessages
+from lucius.runbooks.core.definition.model import Runbook
+from lucius.runbooks.core.execution import Execution
+from lucius.runbooks.core.execution_waits import execution_waits, missing
+from lucius.runbooks.core.records import Absence, Batch, Phase
+from lucius.runbooks.core.states import (
+    BATCH_ENDED,
+    DETECTED,
+    DISPATCHED,
+    INIT_DISPATCHED,
+    PENDING,
+    POLLING,
+    Kind,
+)
+
+
+class StepCount(Struct, frozen=True):
+    """How many steps at one position of a phase are in the same state."""
+
+    phase_id: int
+    step_index: int
+    step_name: str
+    status: str
+    in_flight: bool
+    ready: bool
+    count: int
+
+
+class BatchState(Struct, frozen=True, kw_only=True):
+    batch: Batch
+    runbook: Runbook
+    automation: bool
+    init: Sequence[Execution]
+    phases: Sequence[Phase]
+    counts: Sequence[StepCount]
+    followups: Sequence[tuple[Kind, bool, int]]
+    """Open chains: kind, whether a worker has them, count."""
+    missing: tuple[int, Absence] | None
+    """How many members are missing from the source, and the earliest times of any of them."""
+    dead: DeadMessages = NONE_DEAD
+    now: Instant
+
+
+def batch_waits(state: BatchState) -> list[str]:
+    """Never empty, even for a batch that has ended."""
+    batch = state.batch
+    found = [*_running_phases(state), *_chains(state), *state.dead.sentences()]
+    if batch.status in BATCH_ENDED:
+        return [*found, "nothing: it has ended"]
+    if batch.held_at is not None:
+        found.append(f"held: {batch.hold_reason}; resume it or cancel it")
+    if batch.status == DETECTED:
+        found.append("its members are still being added")
+    elif batch.status == INIT_DISPATCHED:
+        found += _init(state)
+    else:
+        found += _next_phase(state)
+    if state.missing is not None:
+        count, absence = state.missing
+        who = "1 member is" if count == 1 else f"{count} members are"
+        found.append(f"{who} {missing(absence)}")
+    return found or ["nothing: the next sweep ends it"]
+
+
+def _init(state: BatchState) -> list[str]:
+    """Empty if a dead message already explains it."""
+    chain = [one for one in state.init if one.version == state.batch.version]
+    current = next((one for one in chain if one.is_open), None)
+    if state.dead.of_init() is not None or (current is not None and state.dead.of_execution(current) is not None):
+        return []
+    return ["init is about to begin" if current is None else f"init {execution_waits(current, None)}"]
+
+
+def _running_phases(state: BatchState) -> list[str]:
+    return [_running(state, phase) for phase in state.phases if phase.status == DISPATCHED]
+
+
+def _running(state: BatchState, phase: Phase) -> str:
+    if state.dead.of_phase(phase.id) is not None:
+        return f"phase {phase.name} has not begun: its message is dead"
+    counts = [one for one in state.counts if one.phase_id == phase.id]
+    open_ = [one for one in counts if one.status in (PENDING, DISPATCHED, POLLING)]
+    if not open_:
+        return f"phase {phase.name}: the last rollbacks of its members have not ended"
+    lowest = min(open_, key=lambda one: one.step_index)
+    steps_max = max(one.step_index for one in counts) + 1
+    place = f"phase {phase.name} is at step {lowest.step_index + 1} of {steps_max} ({lowest.step_name})"
+    parts = _parts(open_, state.runbook.max_parallel, state.dead.in_flight("step", phase.id))
+    return f"{place}: {', '.join(parts)}" if parts else f"{place}: its steps are about to be sent"
+
+
+def _parts(open_: Sequence[StepCount], max_parallel: int | None, dead: int) -> list[str]:
+    with_workers = sum(one.count for one in open_ if one.in_flight) - dead
+    polling = sum(one.count for one in open_ if one.status == POLLING and not one.in_flight and not one.ready)
+    slots = sum(one.count for one in open_ if one.ready)
+    retrying = sum(one.count for one in open_ if one.status == DISPATCHED and not one.in_flight and not one.ready)
+    slot = f" for a free slot (max_parallel {max_parallel})" if max_parallel else " to be sent"
+    sizes = (
+        (with_workers, "is with a worker", "are with workers"),
+        (dead, "waits for a dead message", "wait for dead messages"),
+        (polling, "polls", "poll"),
+        (slots, f"waits{slot}", f"wait{slot}"),
+        (retrying, "waits for a retry", "wait for a retry"),
+    )
+    found = [(count, one if count == 1 else many) for count, one, many in sizes if count]
+    nouns = ["step" if count == 1 else "steps" for count, _ in found[:1]] + [""] * len(found)
+    return [f"{count} {noun} {what}".replace("  ", " ") for (count, what), noun in zip(found, nouns, strict=False)]
+
+
+def _chains(state: BatchState) -> list[str]:
+    found = []
+    for kind in dict.fromkeys(kind for kind, _, _ in state.followups):
+        dead = state.dead.in_flight(kind)
+        out = sum(count for name, in_flight, count in state.followups if name == kind and in_flight) - dead
+        waiting = sum(count for name, in_flight, count in state.followups if name == kind and not in_flight)
+        lost = f", {dead} waiting for dead messages" if dead else ""
+        found.append(f"{kind} steps: {out} with workers{lost}, {waiting} waiting for their turn")
+    return found
+
+
+def _next_phase(state: BatchState) -> list[str]:
+    pending = next((phase for phase in state.phases if phase.status == PENDING), None)
+    if pending is None:
+        return []
+    if state.batch.advance == "manual":
+        return [f"phase {pending.name} starts manually: advance the batch"]
+    if state.batch.held_at is not None:
+        return []
+    due = f"phase {pending.name} is due at {iso(pending.due_at)}"
+    if not state.automation:
+        return [due, f"automation is off for runbook {state.batch.runbook_name}: start it again"]
+    return [due if pending.due_at > state.now else f"{due}: the scheduler starts it at its next round"]

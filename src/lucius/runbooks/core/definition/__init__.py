@@ -1,0 +1,1 @@
+"""Runbook definitions: their text, parsed into data, with the line of every fault. Pure."""

@@ -1,0 +1,156 @@
+"""Rows of the tables as data, for the state machines and the views."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from lucius.domain.time import Instant
+
+OK = "ok"
+HELD = "held"
+FAILED = "failed"
+NEVER = "never_read"
+"""Outcome of the last reading of a source."""
+
+FROM_SOURCE = "source"
+BY_HAND = "manual"
+"""Origin of a batch or of a member's data."""
+
+
+class RunbookRow(Struct, frozen=True):
+    """A published version, as the scheduler needs it."""
+
+    id: int
+    name: str
+    version: int
+    data_table: str
+    overdue_behavior: str
+    rerun_init: bool
+    ignore_overdue_applied: bool
+
+
+class Batch(Struct):
+    id: int
+    runbook_id: int
+    start: Instant
+    status: str
+    runbook_name: str
+    origin: str
+    advance: str
+    held_at: Instant | None
+    hold_reason: str | None
+    error_message: str | None
+    completed_at: Instant | None
+    version: int
+    data_table: str
+    detected_at: Instant
+    cancelled_at: Instant | None
+
+
+class Phase(Struct):
+    id: int
+    batch_id: int
+    name: str
+    offset_minutes: int
+    due_at: Instant
+    version: int
+    status: str
+    dispatched_at: Instant | None
+    completed_at: Instant | None
+    member_count: int | None
+    barrier_index: int | None
+    failures_forgiven: int
+    error_message: str | None
+
+
+class Member(Struct):
+    id: int
+    batch_id: int
+    key: str
+    status: str
+    failed_at: Instant | None
+    added_at: Instant
+    removed_at: Instant | None
+    add_dispatched_at: Instant | None
+    add_handled_at: Instant | None
+    remove_dispatched_at: Instant | None
+    remove_handled_at: Instant | None
+
+
+class Absence(Struct, frozen=True):
+    since: Instant
+    """The first reading without the member."""
+    removal_at: Instant
+    """The first reading at or after this time that still lacks the member removes it."""
+
+
+class Control(Struct, frozen=True):
+    automation: bool = True
+    source_state: str = NEVER
+    source_detail: str | None = None
+    source_count: int | None = None
+    held_count: int | None = None
+    confirmed_count: int | None = None
+    checked_at: Instant | None = None
+
+
+class Head(Struct):
+    """The first step of a member that has not ended."""
+
+    id: int
+    member_id: int
+    phase_id: int
+    step_index: int
+    status: str
+    catching_up: bool
+
+
+class PhaseProgress(Struct, frozen=True):
+    """Progress of a phase."""
+
+    phase_id: int
+    lowest: int | None
+    """The lowest open step, ignoring members that are catching up."""
+    catching_up: int | None
+    """An open step of a member that is catching up."""
+
+
+class Version(Struct, frozen=True):
+    """A version of a runbook, for display."""
+
+    version: int
+    is_active: bool
+    overdue_behavior: str
+    rerun_init: bool
+    created_at: Instant
+    created_by: str
+
+
+class RunbookLine(Struct, frozen=True):
+    """The newest version of a runbook, for a list."""
+
+    name: str
+    version: int
+    is_active: bool
+    overdue_behavior: str
+    rerun_init: bool
+    created_at: Instant
+    created_by: str
+    automation: bool | None
+    source_state: str | None
+    source_detail: str | None
+    source_count: int | None
+    checked_at: Instant | None
+    open_batches: int
+
+
+class TrailEntry(Struct, frozen=True):
+    """An event of the audit trail, for display."""
+
+    id: int
+    at: Instant
+    kind: str
+    actor: str
+    batch_id: int | None
+    member: str | None
+    detail: str

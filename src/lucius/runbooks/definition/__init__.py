@@ -1,1 +1,0 @@
-"""What a runbook says: its text, read into data, with every fault on its line. Pure."""

@@ -1,0 +1,121 @@
+"""Sends ready steps: a job for each, up to the number of free slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from lucius.ports.bus import Message
+from lucius.ports.database import Script
+from lucius.runbooks.core.definition.model import Runbook, Step
+from lucius.runbooks.core.definition.templates import UnknownVariable, finish, outputs_of
+from lucius.runbooks.core.execution import Execution
+from lucius.runbooks.core.messages import JOBS_TOPIC
+from lucius.runbooks.core.records import Batch
+from lucius.runbooks.core.steps import step_of
+from lucius.runbooks.engine.facts import note_ending, touch
+from lucius.runbooks.engine.turn import Turn
+from lucius.runbooks.store import executions, followups, inits, steps
+from lucius.runbooks.store.executions import ALL_TABLES, STEPS
+
+SEND_MAX = 500
+"""Jobs of a batch sent in one turn; the rest wait for the next."""
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.decode
+
+
+def dispatch(turn: Turn, batch: Batch) -> Script[None]:
+    """Send ready steps. Call after `progress`, when every change is written."""
+    for table in ALL_TABLES:
+        free = SEND_MAX
+        if table == STEPS:
+            free = min(free, (yield from _free_slots(turn, batch)))
+        if free <= 0:
+            continue
+        ready = turn.changes.hold((yield from executions.ready(table, batch.id, free)))
+        if len(ready) == SEND_MAX:
+            turn.unfinished.add(batch.id)
+        values = yield from _output_values(turn, batch, [one for one in ready if one.late_json is not None])
+        for one in ready:
+            runbook = yield from turn.runbook(batch, one.version)
+            _send(turn, batch, one, step_of(runbook, one), values)
+
+
+def _free_slots(turn: Turn, batch: Batch) -> Script[int]:
+    runbook = yield from turn.runbook(batch)
+    if runbook.max_parallel is None:
+        return SEND_MAX
+    return runbook.max_parallel - (yield from steps.count_in_flight(batch.id))
+
+
+def _send(turn: Turn, batch: Batch, one: Execution, step: Step, values: dict[int | None, dict[str, Any]]) -> None:
+    try:
+        if one.fault is not None:
+            raise UnknownVariable((), one.fault)
+        if one.late_json is not None:
+            late, params = _decode(one.late_json), _decode(one.params_json)
+            function, filled = finish(one.function_name, params, late, values.get(one.member_id, {}))
+            if "\0" in function:
+                raise UnknownVariable((), "the function name contains a NUL character from an output variable")
+            one.function_name, one.params_json, one.late_json = function, _encode(filled).decode(), None
+    except UnknownVariable as error:
+        _refuse(turn, one, str(error))
+        return
+    one.send(turn.now, step)
+    message = job_message(turn, batch, one)
+    refusal = turn.outbox.refusal(message)
+    if refusal is not None:
+        _refuse(turn, one, f"the job cannot be sent: {refusal}")
+        return
+    turn.messages.append(message)
+    turn.count(one.status)
+
+
+def _refuse(turn: Turn, one: Execution, reason: str) -> None:
+    turn.changes.pass_through(one)
+    one.refuse(turn.now, reason)
+    touch(turn, one)
+    note_ending(turn, one)
+
+
+def job_message(turn: Turn, batch: Batch, one: Execution) -> Message:
+    """The job message of a step that has been sent."""
+    assert one.job_id is not None
+    head = _encode({
+        "jobId": one.job_id, "batchId": batch.id, "workerId": one.worker_id, "functionName": one.function_name,
+    })  # fmt: skip
+    correlation = _encode({
+        "kind": one.kind, "stepExecutionId": one.id, "isInitStep": one.kind == "init",
+        "runbookName": batch.runbook_name, "runbookVersion": one.version,
+        "token": turn.tokens.mint(one.job_id, one.worker_id, batch.id),
+    })  # fmt: skip
+    # The parameters are JSON already and are inserted unchanged.
+    body = head[:-1] + b',"parameters":' + one.params_json.encode() + b',"correlationData":' + correlation + b"}"
+    return Message(id=one.job_id, topic=JOBS_TOPIC, body=body, properties={"WorkerId": one.worker_id})
+
+
+# --- Output variables ------------------------------------------------------------------------------------------------
+
+
+def _output_values(turn: Turn, batch: Batch, waiting: Sequence[Execution]) -> Script[dict[int | None, dict[str, Any]]]:
+    """Outputs of earlier steps by member; under None, those of init."""
+    values: dict[int | None, dict[str, Any]] = {}
+    members = sorted({one.member_id for one in waiting if one.member_id is not None})
+    found: list[Execution] = []
+    if members:
+        found += yield from steps.results_of_members(members)
+        found += yield from followups.results_of_members(members)
+    if any(one.member_id is None for one in waiting):
+        found += yield from inits.results(batch.id)
+        found += yield from followups.results_of_init(batch.id)
+    runbooks: dict[int, Runbook] = {}
+    for one in found:
+        if one.version not in runbooks:
+            runbooks[one.version] = yield from turn.runbook(batch, one.version)
+        step = step_of(runbooks[one.version], one)
+        if step.output_params and one.result_json is not None:
+            values.setdefault(one.member_id, {}).update(outputs_of(step, _decode(one.result_json)))
+    return values

@@ -1,0 +1,89 @@
+"""Due phases: create their steps, a page of members at a time, then notify the orchestrator."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from lucius.ports.database import Script
+from lucius.runbooks.core import making, messages
+from lucius.runbooks.core.definition.variables import known_outputs
+from lucius.runbooks.core.records import Batch, Phase
+from lucius.runbooks.core.states import ACTIVE, BECAUSE_FAILED, PENDING
+from lucius.runbooks.engine.members import BEGUN, add_member
+from lucius.runbooks.engine.turn import Take, Turn
+from lucius.runbooks.store import members, phases, steps
+from lucius.runbooks.store.data_tables import last_known
+from lucius.runbooks.store.steps import NewStep
+
+PAGE = 400
+"""Members whose steps are created in one transaction: few enough that other transactions are not blocked for long."""
+PHASES_MAX = 100
+
+
+def make_steps(turn: Turn, batch: Batch, phase: Phase, after_id: int) -> Script[int | None]:
+    """Create the steps of the next page of members; return the last member's id, or None when there are no more."""
+    page = yield from members.active_after(batch.id, after_id, PAGE)
+    if not page:
+        return None
+    current = yield from turn.runbook(batch)
+    data = yield from last_known(current, batch.version, [member.key for member in page])
+    runbook = yield from turn.runbook(batch, phase.version)
+    special, wanted = making.specials(batch), runbook.phase(phase.name).steps
+    outputs = [known_outputs(runbook, "step", phase.name, index) for index in range(len(wanted))]
+    cancelled = making.Cancelled(BECAUSE_FAILED, "the member failed in an earlier phase", turn.now)
+    made = []
+    for member in page:
+        known, ending = data.get(member.key), cancelled if member.failed_at is not None else None
+        for index, step in enumerate(wanted):
+            shared = making.new_execution(batch.id, step, index, known, special, outputs[index], ending)
+            made.append(NewStep(phase_id=phase.id, member_id=member.id, catching_up=False, **shared))
+    yield from steps.insert(made)
+    return page[-1].id
+
+
+def dispatch_phase(turn: Turn, batch: Batch, phase: Phase, last_id: int) -> Script[bool]:
+    """Begin the phase once every member has its steps, including those that joined meanwhile."""
+    while (made := (yield from make_steps(turn, batch, phase, last_id))) is not None:
+        last_id = made
+    if any(one.id < phase.id and one.status in BEGUN for one in (yield from phases.of_batch(batch.id))):
+        # Joined, but perhaps not yet handled by the orchestrator: earlier phases come first for these members too.
+        for member_id in (yield from members.without_earlier_steps(batch.id, phase.id)):
+            yield from add_member(turn, batch, member_id)
+    ids = yield from members.active_ids(batch.id)
+    yield from phases.dispatch(phase.id, turn.now, len(ids))
+    turn.messages += messages.phase_due(
+        batch.runbook_name, phase.version, batch.id, (phase.id, phase.name, phase.offset_minutes, phase.due_at), ids
+    )
+    turn.note("phase-dispatched", batch, phase=phase.name, version=phase.version, members=len(ids))
+    return True
+
+
+def make_page(phase_id: int, batch_id: int, after_id: int, turn: Turn) -> Script[int | None]:
+    """One transaction per page; None also when the phase must no longer begin."""
+    found = yield from _load(turn, phase_id, batch_id)
+    return None if found is None else (yield from make_steps(turn, *found, after_id))
+
+
+def begin(phase_id: int, batch_id: int, last_id: int, turn: Turn) -> Script[bool]:
+    found = yield from _load(turn, phase_id, batch_id)
+    return False if found is None else (yield from dispatch_phase(turn, *found, last_id))
+
+
+def _load(turn: Turn, phase_id: int, batch_id: int) -> Script[tuple[Batch, Phase] | None]:
+    """Lock the batch and check that the phase may still begin."""
+    yield from turn.lock([batch_id])
+    found = yield from phases.by_ids([phase_id])
+    batch = turn.batches.get(batch_id)
+    if batch is None or not found or found[0].status != PENDING:
+        return None
+    if batch.status != ACTIVE or batch.held_at is not None:  # It was active when the phase became due.
+        return None
+    return batch, found[0]
+
+
+async def begin_phase(take: Take, phase_id: int, batch_id: int) -> None:
+    """Create a phase's steps page by page and begin it, whether it is due or advanced by an operator."""
+    last_id = 0
+    while (made := await take(partial(make_page, phase_id, batch_id, last_id))) is not None:
+        last_id = made
+    await take(partial(begin, phase_id, batch_id, last_id))

@@ -1,0 +1,142 @@
+"""A turn: one transaction on some batches, each of which it locks.
+
+Handlers apply facts to executions loaded by the turn and record what they touched. `progress` then advances each
+batch as far as its tables allow. Messages to send, deliveries to settle and trail events are collected here and take
+effect with the transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from lucius.domain.time import Instant
+from lucius.ports.bus import DeliveryRef, Message
+from lucius.ports.clock import Clock
+from lucius.ports.database import Database, Script
+from lucius.runbooks.core.definition.model import Runbook, Step
+from lucius.runbooks.core.execution import Execution
+from lucius.runbooks.core.job_tokens import JobTokens
+from lucius.runbooks.core.records import Batch
+from lucius.runbooks.core.steps import step_of
+from lucius.runbooks.engine.outbox import Outbox
+from lucius.runbooks.store import batches, trail
+from lucius.runbooks.store.changes import Changes
+from lucius.runbooks.store.definitions import Definitions
+from lucius.runbooks.store.trail import NewEvent
+
+T = TypeVar("T")
+
+
+class Turn:
+    def __init__(self, now: Instant, definitions: Definitions, outbox: Outbox, tokens: JobTokens, actor: str) -> None:
+        self.now = now
+        self.actor = actor
+        self.outbox = outbox
+        self.tokens = tokens
+        self.changes = Changes()
+        self.batches: dict[int, Batch] = {}
+        self.touched: dict[int, Touched] = {}
+        self.ended: list[Execution] = []
+        """Executions that a fact of this turn has ended."""
+        self.unfinished: set[int] = set()
+        """Batches that have more to send than one turn may."""
+        self.messages: list[Message] = []
+        self.settled: list[DeliveryRef] = []
+        self.events: list[NewEvent] = []
+        self.counts: dict[str, int] = {}
+        """How many executions reached each status, for the metrics."""
+        self._definitions = definitions
+
+    def lock(self, batch_ids: Sequence[int]) -> Script[None]:
+        """Call with every batch of the turn before reading anything of it."""
+        self.batches |= yield from batches.lock(batch_ids)
+
+    def touch(self, batch_id: int) -> Touched:
+        return self.touched.setdefault(batch_id, Touched())
+
+    def runbook(self, batch: Batch, version: int | None = None) -> Script[Runbook]:
+        return (yield from self._definitions.get(batch.runbook_name, version or batch.version))
+
+    def step(self, execution: Execution) -> Script[Step]:
+        runbook = yield from self.runbook(self.batches[execution.batch_id], execution.version)
+        return step_of(runbook, execution)
+
+    def note(self, kind: str, batch: Batch, member_id: int | None = None, **detail: Any) -> None:
+        self.events.append(trail.entry(self.now, kind, self.actor, batch.runbook_name, batch.id, member_id, **detail))
+
+    def count(self, status: str, number: int = 1) -> None:
+        self.counts[status] = self.counts.get(status, 0) + number
+
+    def finish(self) -> Script[None]:
+        yield from self.changes.write()
+        if self.events:
+            yield from trail.write(self.events)
+        if self.messages or self.settled:
+            yield from self.outbox.send(self.messages, self.settled, self.now)
+
+
+class Touched:
+    """Members, phases and chains that the facts of a batch affect: where `progress` has to look."""
+
+    def __init__(self) -> None:
+        self.members: set[int] = set()
+        self.phases: set[int] = set()
+        self.is_init = False
+
+    def clear(self) -> None:
+        self.members.clear()
+        self.phases.clear()
+        self.is_init = False
+
+
+class Take(Protocol):
+    """Runs work as a turn, under conditions that the implementer sets."""
+
+    def __call__(self, work: Callable[[Turn], Script[T]], /) -> Awaitable[T]: ...
+
+
+class Turns:
+    """Runs turns against the database; their messages are sent after the commit."""
+
+    def __init__(self, database: Database, outbox: Outbox, clock: Clock, tokens: JobTokens) -> None:
+        self.database = database
+        self.outbox = outbox
+        self.tokens = tokens
+        self.clock = clock
+        self.definitions = Definitions()
+        self.after: Callable[[Turn], None] = lambda turn: None
+        """Called after each committed turn."""
+        self._running: set[asyncio.Future[Any]] = set()
+
+    async def take(self, work: Callable[[Turn], Script[T]], actor: str = trail.ORCHESTRATOR) -> T:
+        """Run `work` in one transaction. Raises `DatabaseUnavailable`; then nothing has happened.
+
+        Cancelling the caller does not stop it: a committed turn must also take effect on the bus.
+        """
+        task = asyncio.ensure_future(self._take(work, actor))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def until_idle(self) -> None:
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def _take(self, work: Callable[[Turn], Script[T]], actor: str) -> T:
+        last: list[Turn] = []
+
+        def script() -> Script[T]:
+            turn = Turn(self.clock.now(), self.definitions, self.outbox, self.tokens, actor)
+            last[:] = [turn]
+            result = yield from work(turn)
+            yield from turn.finish()
+            return result
+
+        result = await self.database.write(script)
+        turn = last[0]
+        self.after(turn)
+        if turn.messages or turn.settled:
+            await self.outbox.sent(turn.messages, turn.settled, turn.now)
+        return result

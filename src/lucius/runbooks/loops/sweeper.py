@@ -1,0 +1,122 @@
+"""Periodic scans of the tables: due times, lost messages, and steps that are ready to be sent."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from lucius.clocks import SetBack
+from lucius.domain.time import Instant, after
+from lucius.ports.database import DatabaseUnavailable, Script
+from lucius.ports.observer import Observer
+from lucius.runbooks.core.messages import (
+    Event,
+)
+from lucius.runbooks.engine import facts, lost_messages
+from lucius.runbooks.engine.consequences import apply_consequences
+from lucius.runbooks.engine.events import take_event
+from lucius.runbooks.engine.turn import Turn, Turns
+from lucius.runbooks.loops.settings import OrchestratorSettings
+from lucius.runbooks.store import executions
+from lucius.runbooks.store.executions import ALL_TABLES, Ahead
+
+LOOK_SECONDS = 60.0
+"""How often a sweep checks for waits that are too long. It checks at once when the clock was set back."""
+
+
+class Sweeper:
+    """Each method runs one or more turns; none needs the bus."""
+
+    def __init__(self, turns: Turns, observer: Observer, settings: OrchestratorSettings) -> None:
+        self.turns = turns
+        self._observer = observer
+        self._settings = settings
+        self._unfinished: set[int] = set()
+        """Batches that have more to send."""
+        self._more = asyncio.Event()
+        self._set_back = SetBack()
+        self._next_check_at = 0.0
+        turns.after = self._committed
+
+    async def sweep(self) -> int:
+        """Apply the passage of time to the due executions; return how many there were."""
+        now = self.turns.clock.now()
+        if self._set_back.noticed(now) or time.monotonic() >= self._next_check_at:
+            self._next_check_at = time.monotonic() + LOOK_SECONDS
+            await self._shorten_waits(now)
+        due = await self.turns.database.read(lambda: executions.due(now, facts.SWEEP_MAX))
+        if due:
+
+            def work(turn: Turn) -> Script[None]:
+                yield from turn.lock([batch_id for _, _, batch_id in due])
+                yield from facts.wake_due(turn, [(table, number) for table, number, _ in due])
+                yield from apply_consequences(turn)
+
+            await self.turns.take(work)
+        await self.turns.outbox.empty(now)
+        return len(due)
+
+    async def recover_lost_messages(self) -> None:
+        """Handle the events of lost messages, each in its own turn: a failure does not stop the others."""
+        before = after(self.turns.clock.now(), -self._settings.lost_after_seconds)
+        found = await self.turns.database.read(lambda: lost_messages.find(before))
+        for event in found:
+
+            def work(turn: Turn, event: Event = event) -> Script[None]:
+                yield from turn.lock([event.batch_id])
+                yield from take_event(turn, event)
+                turn.note("message-lost", turn.batches[event.batch_id], message=event.type, subject=event.subject_id)
+                yield from apply_consequences(turn)
+
+            try:
+                await self.turns.take(work)
+            except DatabaseUnavailable:
+                raise
+            except Exception as error:
+                self._observer.failed(f"lost {event.type} of batch {event.batch_id}", error)
+        if found:
+            self._observer.swept("lost_message", len(found))
+
+    async def _shorten_waits(self, now: Instant) -> None:
+        """Shorten waits written while a clock was ahead, which would otherwise last too long."""
+        for table in ALL_TABLES:
+            found: list[Ahead] = []
+            while True:
+                last = found[-1] if found else None
+                found = await self.turns.database.read(partial(facts.ahead, table, now, last))
+                if not found:
+                    break
+                await self.turns.take(partial(facts.shorten_waits, table, found))
+
+    async def send_ready(self, batch_ids: Sequence[int]) -> None:
+        """Send the ready steps of these batches, up to the limit of one turn."""
+
+        def work(turn: Turn) -> Script[None]:
+            yield from turn.lock(batch_ids)
+            for batch_id in batch_ids:
+                turn.touch(batch_id)
+            yield from apply_consequences(turn)
+
+        if batch_ids:
+            await self.turns.take(work)
+
+    async def resume(self) -> None:
+        """Find batches with ready steps that no turn is sending: after a crash, or when a slot becomes free."""
+        self._unfinished |= await self.turns.database.read(executions.ready_batches)
+        if self._unfinished:
+            self._more.set()
+
+    def _committed(self, turn: Turn) -> None:
+        if turn.unfinished:
+            self._unfinished |= turn.unfinished
+            self._more.set()
+        for status, count in turn.counts.items():
+            self._observer.steps_moved(status, count)
+
+    async def _send_more(self) -> None:
+        await self._more.wait()
+        self._more.clear()
+        batch_ids, self._unfinished = sorted(self._unfinished), set()
+        await self.send_ready(batch_ids)

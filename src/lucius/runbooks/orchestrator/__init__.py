@@ -1,1 +1,0 @@
-"""The orchestrator: facts in, guarded changes and jobs out, one transaction at a time."""

@@ -1,0 +1,1 @@
+"""Operators' use cases of runbooks and batches: publish, operate, retry, query."""

@@ -1,0 +1,209 @@
+"""Operators' actions on batches: create, advance, cancel, hold and resume them, retry and remove members."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from lucius.domain.errors import CallerError
+from lucius.domain.time import Instant
+from lucius.ports.database import Script
+from lucius.runbooks.core.answers import BatchActed, BatchMade
+from lucius.runbooks.core.comparison import chunks
+from lucius.runbooks.core.definition.model import Runbook
+from lucius.runbooks.core.records import BY_HAND, Batch, RunbookRow
+from lucius.runbooks.core.source_members import Members
+from lucius.runbooks.core.states import (
+    BATCH_ENDED,
+    BECAUSE_LIMIT,
+    BECAUSE_STOPPED,
+    DETECTED,
+    FAILED,
+    PENDING,
+)
+from lucius.runbooks.engine.batching import add_members, create_batch, remove_members
+from lucius.runbooks.engine.consequences import apply_consequences
+from lucius.runbooks.engine.detection import PAGE, start_work, to_rows
+from lucius.runbooks.engine.phases import begin_phase
+from lucius.runbooks.engine.progress import end_batch
+from lucius.runbooks.engine.turn import Turn, Turns
+from lucius.runbooks.service import retries
+from lucius.runbooks.service.csv_members import read_csv_members
+from lucius.runbooks.sources.limits import SourceLimits
+from lucius.runbooks.store import batches, inits, members, phases, runbooks, steps
+from lucius.runbooks.store.data_tables import open_table
+
+T = TypeVar("T")
+
+
+class Operations:
+    def __init__(self, turns: Turns, limits: SourceLimits) -> None:
+        self._turns = turns
+        self._limits = limits
+
+    async def _act(self, batch_id: int, actor: str, work: Any) -> Any:
+        """Run one action on one locked batch, with its consequences, and record it in the trail."""
+
+        def turned(turn: Turn) -> Script[Any]:
+            yield from turn.lock([batch_id])
+            if batch_id not in turn.batches:
+                raise missing_batch(batch_id)
+            result = yield from work(turn, turn.batches[batch_id])
+            yield from turn.changes.write()
+            yield from apply_consequences(turn)
+            return result
+
+        return await self._turns.take(turned, actor)
+
+    # --- Creating and advancing --------------------------------------------------------------------------------------
+
+    async def create_batch(self, name: str, csv: bytes, start: Instant, advance: str, actor: str) -> BatchMade:
+        """Create a batch of the members in a CSV. `advance`: by `time`, when phases are due, or `manual`."""
+        row, runbook = await self._active(name)
+        found = await self._read(csv, runbook)
+
+        def create(turn: Turn) -> Script[int]:
+            return (yield from create_batch(turn, row, runbook, start, BY_HAND, advance)).id
+
+        batch_id: int = await self._turns.take(create, actor)
+        await self._put_in(batch_id, row, found, actor)
+        await self._turns.take(start_work(batch_id), actor)
+        return {"batch_id": batch_id, "runbook": name, "version": row.version, "members": len(found.members)}
+
+    async def add_members(self, batch_id: int, csv: bytes, actor: str) -> BatchActed:
+        """Add members to a batch; they catch up with the others."""
+        row, runbook = await self._of_batch(batch_id)
+        found = await self._read(csv, runbook)
+        await self._put_in(batch_id, row, found, actor)
+        return {"batch_id": batch_id, "members": len(found.members)}
+
+    async def _put_in(self, batch_id: int, row: RunbookRow, found: Members, actor: str) -> None:
+        for page in chunks(found.members, PAGE):
+            await self._act(batch_id, actor, partial(_put_in, row, found, page))
+
+    async def advance(self, batch_id: int, actor: str) -> BatchActed:
+        """Begin the next phase that has not begun, whenever it is due."""
+
+        def find(turn: Turn, batch: Batch) -> Script[tuple[int, str]]:
+            _ensure_open(batch)
+            if batch.status != "active":
+                raise CallerError.of("CONFLICT", f"batch {batch.id} is {batch.status}: its phases wait for its init")
+            if batch.held_at is not None:
+                raise CallerError.of("CONFLICT", f"batch {batch.id} is held: {batch.hold_reason}; resume it first")
+            pending = [phase for phase in (yield from phases.of_batch(batch.id)) if phase.status == PENDING]
+            if not pending:
+                raise CallerError.of("CONFLICT", f"every phase of batch {batch.id} has begun")
+            turn.note("batch-advanced", batch, phase=pending[0].name)
+            return pending[0].id, pending[0].name
+
+        phase_id, name = await self._act(batch_id, actor, find)
+        await begin_phase(partial(self._turns.take, actor=actor), phase_id, batch_id)
+        return {"batch_id": batch_id, "phase": name}
+
+    # --- Stopping and resuming ---------------------------------------------------------------------------------------
+
+    async def cancel(self, batch_id: int, reason: str, actor: str) -> BatchActed:
+        """Send nothing more; running jobs may finish. Running rollbacks continue."""
+
+        def work(turn: Turn, batch: Batch) -> Script[BatchActed]:
+            _ensure_open(batch)
+            why = f"cancelled by {turn.actor}: {reason}" if reason else f"cancelled by {turn.actor}"
+            for look in (steps.open_of_batch, inits.open_of_batch):
+                for one in turn.changes.hold((yield from look(batch.id))):
+                    if one.status == PENDING or not one.in_flight:
+                        one.cancel(turn.now, BECAUSE_STOPPED, why)
+            yield from phases.skip_pending(batch.id, turn.now, BECAUSE_STOPPED, why)
+            yield from batches.hold(batch, None, None)
+            yield from batches.set_cancelled(batch, turn.now)
+            turn.note("batch-cancelled", batch, reason=reason)
+            yield from end_batch(turn, batch, FAILED, why)
+            touched = turn.touch(batch.id)
+            touched.phases.update(phase.id for phase in (yield from phases.of_batch(batch.id)))
+            return {"batch_id": batch.id, "status": batch.status}
+
+        result: BatchActed = await self._act(batch_id, actor, work)
+        return result
+
+    async def resume(self, batch_id: int, actor: str) -> BatchActed:
+        """Continue after `max_failures` held the batch: steps cancelled by it run, and failures are counted afresh."""
+
+        def work(turn: Turn, batch: Batch) -> Script[BatchActed]:
+            if batch.held_at is None:
+                raise CallerError.of("CONFLICT", f"batch {batch.id} is not held")
+            yield from batches.hold(batch, None, None)
+            yield from phases.forgive(batch.id)
+            count = yield from retries.revive(turn, batch, None, frozenset({BECAUSE_LIMIT}))
+            if count:  # With nothing to run, a reopened batch would never end.
+                yield from retries.reopen_batch(turn, batch)
+            turn.note("batch-resumed", batch, steps=count)
+            return {"batch_id": batch.id, "status": batch.status, "steps": count}
+
+        result: BatchActed = await self._act(batch_id, actor, work)
+        return result
+
+    async def retry(self, batch_id: int, member_keys: Sequence[str] | None, actor: str) -> BatchActed:
+        """Failed members (all, or these) retry their failed step and continue from there; so does a failed init."""
+        result: BatchActed = await self._act(batch_id, actor, partial(retries.retry, member_keys=member_keys))
+        return result
+
+    async def remove(self, batch_id: int, member_keys: Sequence[str], actor: str) -> BatchActed:
+        def work(turn: Turn, batch: Batch) -> Script[BatchActed]:
+            _ensure_open(batch)
+            found = yield from members.active_by_key(batch.id, member_keys)
+            unknown = set(member_keys) - {member.key for member in found}
+            if unknown:
+                named = ", ".join(sorted(unknown)[:5])
+                raise CallerError.of("NOT_FOUND", f"batch {batch.id} has no active member {named}")
+            yield from remove_members(turn, batch, [(member.id, member.key) for member in found], "by hand", False)
+            return {"batch_id": batch.id, "removed": len(found)}
+
+        result: BatchActed = await self._act(batch_id, actor, work)
+        return result
+
+    # --- Internals ---------------------------------------------------------------------------------------------------
+
+    async def _active(self, name: str) -> tuple[RunbookRow, Runbook]:
+        def script() -> Script[tuple[RunbookRow, Runbook]]:
+            row = yield from runbooks.active_by_name(name)
+            if row is None:
+                raise CallerError.of("NOT_FOUND", f"there is no active runbook {name}")
+            return row, (yield from self._turns.definitions.get(name, row.version))
+
+        return await self._turns.database.read(script)
+
+    async def _of_batch(self, batch_id: int) -> tuple[RunbookRow, Runbook]:
+        def script() -> Script[tuple[RunbookRow, Runbook]]:
+            row = yield from runbooks.of_batch(batch_id)
+            if row is None:
+                raise missing_batch(batch_id)
+            return row, (yield from self._turns.definitions.get(row.name, row.version))
+
+        return await self._turns.database.read(script)
+
+    async def _read(self, csv: bytes, runbook: Runbook) -> Members:
+        return await asyncio.to_thread(read_csv_members, csv, runbook, self._limits)
+
+
+def _ensure_open(batch: Batch) -> None:
+    if batch.status in BATCH_ENDED:
+        raise CallerError.of("CONFLICT", f"batch {batch.id} has ended: it is {batch.status}")
+
+
+def _put_in(row: RunbookRow, found: Members, keys: Sequence[str], turn: Turn, batch: Batch) -> Script[None]:
+    _ensure_open(batch)
+    table = yield from open_table(row.id, row.data_table, found.columns)
+    unknown = [column for column in found.columns if column not in table.columns]
+    if unknown:
+        detail = f"runbook {row.name} has no column {', '.join(unknown[:5])}: its table has {', '.join(table.columns)}"
+        raise CallerError.of("MEMBERS_INVALID", detail, "/csv")
+    rows = to_rows(found, keys, table.columns)
+    existing = yield from table.exists(keys)
+    yield from table.add([one for one in rows if one.key not in existing], turn.now, BY_HAND)
+    yield from table.change([one for one in rows if one.key in existing], turn.now, BY_HAND)
+    yield from add_members(turn, batch, keys, announce=batch.status != DETECTED, by_source=False)
+
+
+def missing_batch(batch_id: int) -> CallerError:
+    return CallerError.of("NOT_FOUND", f"there is no batch {batch_id}")

@@ -1,0 +1,238 @@
+"""Publishing and retiring runbooks: their versions, of which one is active, and whether automation is on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from lucius.domain.errors import CallerError, Fault
+from lucius.domain.time import iso
+from lucius.ports.bus import Bus
+from lucius.ports.database import Script
+from lucius.runbooks.core import records
+from lucius.runbooks.core.answers import PublishedVersion, RunbookActed, RunbookLine, RunbookPublished, SourceState
+from lucius.runbooks.core.definition.compare import Difference, differences
+from lucius.runbooks.core.definition.model import Runbook
+from lucius.runbooks.core.definition.names import data_table_name, tables_collide
+from lucius.runbooks.core.definition.reading import RunbookInvalid, read_runbook
+from lucius.runbooks.core.messages import JOBS_TOPIC, SUBSCRIPTIONS, worker_subscription
+from lucius.runbooks.core.records import Control, Version
+from lucius.runbooks.engine.turn import Turn, Turns
+from lucius.runbooks.sources.limits import SourceError, SourceLimits
+from lucius.runbooks.sources.reading import preview
+from lucius.runbooks.store import controls, runbooks, trail
+from lucius.runbooks.store.runbooks import NewVersion
+
+OVERDUE = ("rerun", "ignore")
+PREVIEW_SECONDS_MAX = 10.0
+"""How long publication waits to read the columns of a source."""
+
+
+class Publishing:
+    def __init__(
+        self,
+        turns: Turns,
+        bus: Bus,
+        limits: SourceLimits | None = None,
+        environ: Mapping[str, str] = {},
+        own_files: Sequence[Path] = (),
+    ) -> None:
+        """`limits`, `environ` and `own_files` are for reading the columns of sources."""
+        self._turns = turns
+        self._bus = bus
+        limits = limits or SourceLimits()
+        self._limits = replace(limits, query_seconds=min(limits.query_seconds, PREVIEW_SECONDS_MAX))
+        self._environ = environ
+        self._own_files = own_files
+        self._workers: set[str] = set()
+
+    async def workers(self) -> list[str]:
+        """Every worker with a queue. Queues are never removed, so a cached result stays valid."""
+        depths = await self._bus.depths()
+        self._workers.update(depth.subscription for depth in depths if depth.topic == JOBS_TOPIC)
+        return sorted(self._workers)
+
+    async def knows_worker(self, worker_id: str) -> bool:
+        return worker_id in self._workers or worker_id in await self.workers()
+
+    async def declare(self) -> None:
+        """Create every queue that a published runbook or a running batch sends to."""
+        texts = await self._turns.database.read(runbooks.texts_in_use)
+        workers = {step.worker_id for text in texts for step in read_runbook(text.encode()).steps}
+        await self._declare(workers)
+
+    async def _declare(self, worker_ids: set[str]) -> None:
+        await self._bus.declare([*SUBSCRIPTIONS, *(worker_subscription(worker) for worker in sorted(worker_ids))])
+
+    async def publish(
+        self, content: bytes, actor: str, overdue_behavior: str = "rerun", rerun_init: bool = False
+    ) -> RunbookPublished:
+        """Make this text the active version. Publishing the active text again changes nothing."""
+        if overdue_behavior not in OVERDUE:
+            detail = f"overdue_behavior must be {' or '.join(OVERDUE)}"
+            raise CallerError.of("ENVELOPE_INVALID", detail, "/overdue_behavior")
+        # A hostile text may keep the parser busy for seconds, so it runs in a thread.
+        runbook = await asyncio.to_thread(checked, content)
+        unchecked = await self._check_columns(content, runbook)
+        await self._declare({step.worker_id for step in runbook.steps})
+        text = content.decode()
+
+        def work(turn: Turn) -> Script[RunbookPublished]:
+            for name in (yield from runbooks.names()):
+                if tables_collide(name, runbook.name):
+                    detail = f"runbook {name} has the same table name: choose another name"
+                    raise CallerError.of("CONFLICT", detail, "/name")
+            yield from controls.create(runbook.name)
+            yield from controls.lock(runbook.name)
+            latest = next(iter((yield from runbooks.versions(runbook.name))), None)
+            known = None if latest is None else (yield from runbooks.text(runbook.name, latest.version))
+            if latest is not None and known == text and _is_same(latest, overdue_behavior, rerun_init):
+                return {"name": runbook.name, "version": latest.version, "published": False, "unchecked": unchecked}
+            version = latest.version + 1 if latest is not None else 1
+            yield from runbooks.deactivate(runbook.name)
+            yield from runbooks.add(
+                NewVersion(
+                    name=runbook.name, version=version, yaml=text, data_table=data_table_name(runbook.name, version),
+                    overdue_behavior=overdue_behavior, rerun_init=rerun_init, created_at=turn.now, created_by=actor,
+                )
+            )  # fmt: skip
+            yield from controls.read_again(runbook.name)
+            turn.events.append(
+                trail.entry(turn.now, "runbook-published", actor, runbook.name, version=version,
+                            overdue_behavior=overdue_behavior, rerun_init=rerun_init)
+            )  # fmt: skip
+            return {"name": runbook.name, "version": version, "published": True, "unchecked": unchecked}
+
+        result = await self._turns.take(work, actor)
+        self._turns.definitions.keep(result["version"], runbook)
+        return result
+
+    async def _check_columns(self, content: bytes, runbook: Runbook) -> str | None:
+        """Check the text against the columns of its source; returns why that was not possible, if so."""
+        if runbook.source is None:
+            return None
+        try:
+            rows = await preview(runbook.source, self._environ, self._limits, self._own_files, limit=1)
+        except SourceError as error:
+            return f"the columns could not be checked: {error}"
+        await asyncio.to_thread(checked, content, rows.columns)
+        return None
+
+    async def retire(self, name: str, actor: str) -> RunbookActed:
+        """No new batches; running ones continue to their end."""
+
+        def work(turn: Turn) -> Script[RunbookActed]:
+            versions = yield from runbooks.versions(name)
+            if not versions:
+                raise missing(name)
+            yield from runbooks.deactivate(name)
+            newest = versions[0].version
+            turn.events.append(trail.entry(turn.now, "runbook-retired", actor, name, version=newest))
+            return {"name": name, "version": newest, "retired": True}
+
+        return await self._turns.take(work, actor)
+
+    async def set_automation(self, name: str, on: bool, actor: str) -> RunbookActed:
+        def work(turn: Turn) -> Script[RunbookActed]:
+            if not (yield from controls.lock(name)):
+                raise missing(name)
+            yield from controls.set_automation(name, on)
+            turn.events.append(trail.entry(turn.now, "automation-on" if on else "automation-off", actor, name))
+            return {"name": name, "automation": on}
+
+        return await self._turns.take(work, actor)
+
+    async def confirm_source(self, name: str, actor: str) -> RunbookActed:
+        """The source is right despite its few members: the next reading may remove the missing ones."""
+
+        def work(turn: Turn) -> Script[RunbookActed]:
+            if not (yield from controls.lock(name)):
+                raise missing(name)
+            control = yield from controls.read(name)
+            if control.held_count is None:
+                raise CallerError.of("CONFLICT", f"the source of {name} is not held: there is nothing to confirm")
+            yield from controls.confirm(name)
+            turn.events.append(trail.entry(turn.now, "source-confirmed", actor, name, members=control.held_count))
+            return {"name": name, "confirmed": control.held_count}
+
+        return await self._turns.take(work, actor)
+
+    # --- Queries -----------------------------------------------------------------------------------------------------
+
+    async def names(self) -> list[RunbookLine]:
+        return [
+            {
+                "name": line.name, **shown_version(line), "source": shown_source(line),
+                "automation": line.automation is None or bool(line.automation), "open_batches": line.open_batches,
+            }
+            for line in await self._turns.database.read(runbooks.lines)
+        ]  # fmt: skip
+
+    async def text(self, name: str, version: int | None = None) -> tuple[int, str]:
+        """The text of a version, by default the newest."""
+        return await self._turns.database.read(lambda: read_text(name, version))
+
+    async def versions(self, name: str) -> list[PublishedVersion]:
+        found = await self._turns.database.read(lambda: runbooks.versions(name))
+        if not found:
+            raise missing(name)
+        return [shown_version(one) for one in found]
+
+    async def compare(self, name: str, before: int, after: int) -> list[Difference]:
+        _, old = await self.text(name, before)
+        _, new = await self.text(name, after)
+        return await asyncio.to_thread(lambda: differences(read_runbook(old.encode()), read_runbook(new.encode())))
+
+
+def checked(content: bytes, columns: Sequence[str] | None = None) -> Runbook:
+    """The runbook; raises `RUNBOOK_INVALID` with the line of every fault."""
+    try:
+        return read_runbook(content, columns)
+    except RunbookInvalid as error:
+        faults = [Fault("RUNBOOK_INVALID", one.pointer, f"line {one.line}: {one.message}") for one in error.faults]
+        raise CallerError(faults) from error
+
+
+def _is_same(latest: Version, overdue_behavior: str, rerun_init: bool) -> bool:
+    """Whether publishing the same text with these settings would change nothing."""
+    settings = (latest.overdue_behavior, bool(latest.rerun_init))
+    return bool(latest.is_active) and settings == (overdue_behavior, rerun_init)
+
+
+def shown_source(one: Control | records.RunbookLine) -> SourceState:
+    return {
+        "state": one.source_state, "detail": one.source_detail, "members": one.source_count,
+        "checked_at": None if one.checked_at is None else iso(one.checked_at),
+    }  # fmt: skip
+
+
+def shown_version(one: Version | records.RunbookLine) -> PublishedVersion:
+    return {
+        "version": one.version, "is_active": bool(one.is_active), "overdue_behavior": one.overdue_behavior,
+        "rerun_init": bool(one.rerun_init), "created_at": iso(one.created_at), "created_by": one.created_by,
+    }  # fmt: skip
+
+
+def read_text(name: str, version: int | None) -> Script[tuple[int, str]]:
+    """A version, by default the newest, and its text."""
+    wanted, text = yield from find_version(name, version, (yield from runbooks.versions(name)))
+    return wanted.version, text
+
+
+def find_version(name: str, version: int | None, versions: Sequence[Version]) -> Script[tuple[Version, str]]:
+    wanted = next((one for one in versions if version in (None, one.version)), None)
+    text = None if wanted is None else (yield from runbooks.text(name, wanted.version))
+    if wanted is None or text is None:
+        raise missing(name) if not versions else missing_version(name, version)
+    return wanted, text
+
+
+def missing(name: str) -> CallerError:
+    return CallerError.of("NOT_FOUND", f"there is no runbook {name}")
+
+
+def missing_version(name: str, version: int | None) -> CallerError:
+    return CallerError.of("NOT_FOUND", f"runbook {name} has no version {version}")

@@ -1,0 +1,114 @@
+"""Views of batches: a summary for lists, and a full view with what the batch waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lucius.domain.time import Instant, iso
+from lucius.ports.bus import DeadLetter
+from lucius.ports.database import Script
+from lucius.runbooks.core import answers
+from lucius.runbooks.core.batch_waits import BatchState, StepCount, batch_waits
+from lucius.runbooks.core.dead_messages import DeadMessages
+from lucius.runbooks.core.dead_messages import shown as shown_dead
+from lucius.runbooks.core.definition.durations import show_offset
+from lucius.runbooks.core.records import FROM_SOURCE, Batch, Phase
+from lucius.runbooks.core.states import PHASE, STEP
+from lucius.runbooks.engine import dead_messages
+from lucius.runbooks.service.operations import missing_batch
+from lucius.runbooks.service.views.pages import Paged, moment
+from lucius.runbooks.store import absences, batches, controls, followups, inits, members, phases, steps
+from lucius.runbooks.store.definitions import Definitions
+
+
+def batch_page(runbook: str | None, status: str | None, limit: int, before: int | None) -> Script[Paged[answers.Batch]]:
+    found, next_id = yield from batches.listed(runbook, status, limit, before)
+    return (yield from _lines(found)), next_id
+
+
+def batch_exists(batch_id: int) -> Script[Batch]:
+    found = yield from batches.by_ids([batch_id])
+    if not found:
+        raise missing_batch(batch_id)
+    return found[batch_id]
+
+
+def whole_batch(
+    batch_id: int, definitions: Definitions, now: Instant, letters: Sequence[DeadLetter]
+) -> Script[answers.BatchWhole]:
+    batch = yield from batch_exists(batch_id)
+    shown = (yield from _lines([batch]))[0]
+    runbook = yield from definitions.get(batch.runbook_name, batch.version)
+    control = yield from controls.read(batch.runbook_name)
+    init = yield from inits.of_batch(batch_id)
+    every = yield from phases.of_batch(batch_id)
+    counts = yield from steps.counts(batch_id)
+    chains = yield from followups.open_counts(batch_id)
+    missing = None
+    if batch.origin == FROM_SOURCE:
+        missing = yield from absences.of_batch(batch_id, batch.runbook_name)
+    dead = yield from dead_of_batch(batch_id, letters)
+    state = BatchState(
+        batch=batch, runbook=runbook, automation=control.automation, init=init, phases=every, counts=counts,
+        followups=chains, missing=missing, dead=dead, now=now,
+    )  # fmt: skip
+    return {
+        **shown,
+        "init": [
+            {
+                "version": one.version, "step": one.step_name, "status": one.status, "attempts": one.dispatch_count,
+                "error": one.error_message, "dispatched_at": moment(one.dispatched_at),
+                "completed_at": moment(one.completed_at),
+            }
+            for one in init
+        ],
+        "phase_list": [_phase(phase, counts) for phase in every],
+        "waiting_for": batch_waits(state),
+        "dead_messages": [shown_dead(one) for one in dead.awaited],
+    }  # fmt: skip
+
+
+def dead_of_batch(batch_id: int, letters: Sequence[DeadLetter]) -> Script[DeadMessages]:
+    found = yield from dead_messages.look_up(letters)
+    return DeadMessages(one for one in found.values() if one.batch_id == batch_id)
+
+
+def _lines(found: Sequence[Batch]) -> Script[list[answers.Batch]]:
+    ids = [batch.id for batch in found]
+    if not ids:
+        return []
+    counts = yield from members.counts(ids)
+    by_status: dict[int, dict[str, int]] = {batch_id: dict.fromkeys(PHASE, 0) for batch_id in ids}
+    for batch_id, status, count in (yield from phases.counts(ids)):
+        by_status[batch_id][status] = count
+    return [_line(batch, counts.get(batch.id, (0, 0, 0)), by_status[batch.id]) for batch in found]
+
+
+def _line(batch: Batch, counts: tuple[int, int, int], by_status: dict[str, int]) -> answers.Batch:
+    total, active, failed = counts
+    return {
+        "batch_id": batch.id, "runbook": batch.runbook_name, "version": batch.version, "start": iso(batch.start),
+        "status": batch.status, "origin": batch.origin, "advance": batch.advance, "held_at": moment(batch.held_at),
+        "hold_reason": batch.hold_reason, "error": batch.error_message, "detected_at": iso(batch.detected_at),
+        "completed_at": moment(batch.completed_at),
+        "members": {"active": active, "removed": total - active, "failed": failed},
+        "phases": by_status,
+    }  # fmt: skip
+
+
+def _phase(phase: Phase, counts: Sequence[StepCount]) -> answers.BatchPhase:
+    steps: dict[int, answers.PhaseStep] = {}
+    for one in counts:
+        if one.phase_id == phase.id:
+            known: answers.PhaseStep = {
+                "step": one.step_name,
+                "step_index": one.step_index,
+                "counts": dict.fromkeys(STEP, 0),
+            }
+            step = steps.setdefault(one.step_index, known)
+            step["counts"][one.status] += one.count
+    return {
+        "phase": phase.name, "version": phase.version, "offset": show_offset(phase.offset_minutes),
+        "due_at": iso(phase.due_at), "status": phase.status, "dispatched_at": moment(phase.dispatched_at),
+        "completed_at": moment(phase.completed_at), "error": phase.error_message, "steps": list(steps.values()),
+    }  # fmt: skip

@@ -1,0 +1,1 @@
+"""Every SQL statement of runbooks, one module per table."""

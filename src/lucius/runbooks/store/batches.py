@@ -1,0 +1,150 @@
+"""The table `batches`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from lucius.domain.time import Instant
+from lucius.ports.database import Fetch, Run, Script
+from lucius.runbooks.core.records import Batch
+from lucius.runbooks.store.columns import columns_of, insert_of, values_of
+from lucius.runbooks.store.conditions import UNDER_WAY
+from lucius.runbooks.store.paging import Conditions, page
+
+_NAMED = {"start": "b.batch_start_time", "version": "r.version", "data_table": "r.data_table_name"}
+BATCH = f"SELECT {columns_of(Batch, _NAMED, 'b')} FROM batches b JOIN runbooks r ON r.id = b.runbook_id"
+
+
+class NewBatch(Struct, frozen=True, kw_only=True):
+    runbook_id: int
+    start: Instant
+    detected_at: Instant
+    runbook_name: str
+    origin: str
+    advance: str
+
+
+LOCK = "SELECT id FROM batches WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE"
+BY_IDS = f"{BATCH} WHERE b.id = ANY($1::bigint[]) ORDER BY b.id"
+_ALL = f"{BATCH} ORDER BY b.id"
+_NEW = insert_of("batches", NewBatch, {"start": "batch_start_time"}, {"status": "'detected'"})
+_CREATE = f"{_NEW} RETURNING id"
+_SET_STATUS = "UPDATE batches SET status = $3, error_message = $4, completed_at = $5 WHERE id = $1 AND status = $2"
+_HOLD = "UPDATE batches SET held_at = $2, hold_reason = $3 WHERE id = $1"
+_START_INIT = "UPDATE batches SET status = $3, init_dispatched_at = $4 WHERE id = $1 AND status = $2"
+_FOLLOW_VERSION = "UPDATE batches SET runbook_id = $2 WHERE id = $1"
+_SET_CANCELLED = "UPDATE batches SET cancelled_at = $2 WHERE id = $1"
+OPEN_FROM_SOURCE = (
+    "SELECT id, batch_start_time FROM batches WHERE runbook_name = $1 AND completed_at IS NULL AND origin = 'source'"
+)
+NOT_STARTED = (
+    "SELECT id FROM batches WHERE runbook_name = $1 AND completed_at IS NULL AND status = 'detected'"
+    " AND origin = 'source' ORDER BY id"
+)
+_INCOMPLETE = (
+    "SELECT id FROM batches WHERE completed_at IS NULL AND status = 'detected' AND origin = 'manual'"
+    " AND detected_at <= $1 ORDER BY id LIMIT 100"
+)
+BEHIND = (
+    "SELECT b.id FROM batches b WHERE b.runbook_name = $1 AND b.completed_at IS NULL AND b.runbook_id <> $2"
+    " ORDER BY b.id LIMIT $3"
+)
+INIT_NOT_BEGUN = (
+    "SELECT b.id FROM batches b WHERE b.completed_at IS NULL AND b.status = 'init_dispatched'"
+    " AND b.init_dispatched_at <= $1 AND NOT EXISTS (SELECT 1 FROM init_executions e WHERE e.batch_id = b.id"
+    f" AND {UNDER_WAY}) ORDER BY b.id LIMIT $2"
+)
+
+
+def lock(batch_ids: Sequence[int]) -> Script[dict[int, Batch]]:
+    """Lock these batches for this transaction, always in the order of their ids."""
+    wanted = sorted(set(batch_ids))
+    yield Fetch(LOCK, [wanted])
+    return (yield from by_ids(wanted))
+
+
+def by_ids(batch_ids: Sequence[int]) -> Script[dict[int, Batch]]:
+    rows = yield Fetch(BY_IDS, [list(batch_ids)])
+    return {batch.id: batch for batch in (Batch(*row) for row in rows)}
+
+
+def every() -> Script[list[Batch]]:
+    return [Batch(*row) for row in (yield Fetch(_ALL))]
+
+
+def listed(
+    runbook: str | None, status: str | None, limit: int, before: int | None
+) -> Script[tuple[list[Batch], int | None]]:
+    """A page, newest first, and the id from which the next page continues."""
+    conditions = Conditions()
+    conditions.add_given("b.runbook_name = ?", runbook)
+    conditions.add_given("b.status = ?", status)
+    conditions.add_given("b.id < ?", before)
+    rows, next_id = yield from page(conditions.fetch(BATCH, "b.id DESC", limit + 1), limit)
+    return [Batch(*row) for row in rows], next_id
+
+
+# --- Writing ---------------------------------------------------------------------------------------------------------
+
+
+def create(batch: NewBatch) -> Script[int]:
+    batch_id: int = (yield Fetch(_CREATE, values_of(batch)))[0][0]
+    return batch_id
+
+
+def set_status(
+    batch: Batch, status: str, reason: str | None = None, completed_at: Instant | None = None
+) -> Script[None]:
+    """Move a locked batch, and its record with it."""
+    yield Run(_SET_STATUS, [(batch.id, batch.status, status, reason, completed_at)])
+    batch.status, batch.error_message, batch.completed_at = status, reason, completed_at
+
+
+def start_init(batch: Batch, status: str, now: Instant) -> Script[None]:
+    yield Run(_START_INIT, [(batch.id, batch.status, status, now)])
+    batch.status = status
+
+
+def hold(batch: Batch, held_at: Instant | None, reason: str | None) -> Script[None]:
+    """Hold a batch, or with None release it."""
+    yield Run(_HOLD, [(batch.id, held_at, reason)])
+    batch.held_at, batch.hold_reason = held_at, reason
+
+
+def set_cancelled(batch: Batch, now: Instant) -> Script[None]:
+    """An operator has cancelled it; it cannot be reopened."""
+    yield Run(_SET_CANCELLED, [(batch.id, now)])
+    batch.cancelled_at = now
+
+
+def follow_version(batch: Batch, runbook_id: int) -> Script[None]:
+    yield Run(_FOLLOW_VERSION, [(batch.id, runbook_id)])
+
+
+# --- Finding ---------------------------------------------------------------------------------------------------------
+
+
+def open_from_source(runbook_name: str) -> Script[dict[int, Instant]]:
+    """Start of each open batch that came from the source."""
+    return {row[0]: row[1] for row in (yield Fetch(OPEN_FROM_SOURCE, [runbook_name]))}
+
+
+def not_started(runbook_name: str) -> Script[list[int]]:
+    return [row[0] for row in (yield Fetch(NOT_STARTED, [runbook_name]))]
+
+
+def incomplete(before: Instant) -> Script[list[int]]:
+    """Manual batches that were detected before this time and not started."""
+    return [row[0] for row in (yield Fetch(_INCOMPLETE, [before]))]
+
+
+def behind(runbook_name: str, runbook_id: int, limit: int) -> Script[list[int]]:
+    """Open batches on another version."""
+    return [row[0] for row in (yield Fetch(BEHIND, (runbook_name, runbook_id, limit)))]
+
+
+def init_not_begun(before: Instant, limit: int) -> Script[list[int]]:
+    """Batches whose init was sent before this time and has no step that began."""
+    return [row[0] for row in (yield Fetch(INIT_NOT_BEGUN, (before, limit)))]

@@ -1,0 +1,75 @@
+"""Tracks the executions of a transaction and writes back those that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from lucius.ports.database import Run, Script
+from lucius.runbooks.core.execution import Execution
+from lucius.runbooks.core.states import DISPATCHED, PENDING
+from lucius.runbooks.store.executions import ALL_TABLES, TABLES
+
+CHANGING = (
+    "function_name", "params_json", "status", "job_id", "result_json", "error_message", "dispatched_at",
+    "completed_at", "poll_started_at", "last_polled_at", "poll_count", "late_json", "fault", "cancel_cause",
+    "dispatch_count", "retries_used", "ready", "in_flight", "retry_at", "timeout_at", "wake_at", "poll_asked",
+    "has_token",
+)  # fmt: skip
+UPDATE = {
+    table: f"UPDATE {table} SET {', '.join(f'{name} = ${place}' for place, name in enumerate(CHANGING, 3))}"
+    " WHERE id = $1 AND status = $2"
+    for table in ALL_TABLES
+}
+PASS = {table: f"UPDATE {table} SET status = 'dispatched' WHERE id = $1 AND status = 'pending'" for table in ALL_TABLES}
+
+_state_of = attrgetter(*CHANGING)
+
+
+class _Held(NamedTuple):
+    status: str
+    """The status in the table; the update is guarded by it."""
+    state: tuple[Any, ...]
+    """The execution as it was read."""
+    execution: Execution
+
+
+class Changes:
+    """Executions are held before they are changed, so that `write` finds those that differ."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, int], _Held] = {}
+        self._passed: dict[str, list[tuple[int]]] = {}
+
+    def hold(self, executions: Iterable[Execution]) -> list[Execution]:
+        """Work on these. An execution that is already held is returned in its current state, not as read."""
+        held = []
+        for execution in executions:
+            key = (TABLES[execution.kind], execution.id)
+            if key not in self._held:
+                self._held[key] = _Held(execution.status, _state_of(execution), execution)
+            held.append(self._held[key].execution)
+        return held
+
+    def pass_through(self, execution: Execution) -> None:
+        """It goes from `pending` to `dispatched` and beyond within this transaction: both updates are written."""
+        table = TABLES[execution.kind]
+        held = self._held[table, execution.id]
+        if held.status == PENDING:
+            self._held[table, execution.id] = held._replace(status=DISPATCHED)
+            self._passed.setdefault(table, []).append((execution.id,))
+
+    def write(self) -> Script[None]:
+        for table, ids in self._passed.items():
+            yield Run(PASS[table], ids)
+        self._passed.clear()
+        rows: dict[str, list[tuple[Any, ...]]] = {}
+        for table, execution_id in sorted(self._held):
+            held = self._held[table, execution_id]
+            state = _state_of(held.execution)
+            if state != held.state:
+                rows.setdefault(table, []).append((execution_id, held.status, *state))
+        self._held.clear()
+        for table, changed in rows.items():
+            yield Run(UPDATE[table], changed, in_one_statement=True)

@@ -1,1 +1,0 @@
-"""Runbooks in SQL: every statement, rows into data and back, data tables, trail and outbox."""

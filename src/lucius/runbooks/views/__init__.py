@@ -1,1 +1,0 @@
-"""What people see of runbooks: batches, members and events, a page at a time, straight from the tables."""

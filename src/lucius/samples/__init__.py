@@ -1,0 +1,1 @@
+"""Samples that ship with LUCIUS."""

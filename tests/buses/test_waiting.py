@@ -1,0 +1,111 @@
+"""Receivers that wait: a message wakes one of them, and none of them is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+
+from lucius.buses.waiting import WOKEN_BY_A_FULL_TAKE, Waiting
+
+LOOK_SECONDS = 0.02
+WAIT_SECONDS = 30.0
+TEST_SECONDS_MAX = 20.0
+
+
+class Inbox:
+    """A queue, with a count of how often it was looked into."""
+
+    def __init__(self) -> None:
+        self.messages: deque[str] = deque()
+        self.looks = 0
+
+    async def take(self) -> list[str]:
+        self.looks += 1
+        return [self.messages.popleft()] if self.messages else []
+
+
+async def _asleep() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_a_message_wakes_one_of_many_receivers() -> None:
+    inbox, waiting = Inbox(), Waiting[str](look_seconds=WAIT_SECONDS)
+    receivers = [asyncio.create_task(waiting.receive(["lane"], 1, WAIT_SECONDS, inbox.take)) for _ in range(1_000)]
+    await _asleep()
+    looks = inbox.looks
+
+    inbox.messages.append("one")
+    waiting.wake("lane")
+    done, rest = await asyncio.wait(receivers, timeout=TEST_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED)
+
+    assert [task.result() for task in done] == [["one"]]
+    await _asleep()
+    assert inbox.looks - looks <= 1 + WOKEN_BY_A_FULL_TAKE
+    for task in rest:
+        task.cancel()
+
+
+async def test_a_receiver_that_joins_others_does_not_look() -> None:
+    inbox, waiting = Inbox(), Waiting[str](look_seconds=WAIT_SECONDS)
+    first = asyncio.create_task(waiting.receive(["lane"], 1, WAIT_SECONDS, inbox.take))
+    await _asleep()
+    second = asyncio.create_task(waiting.receive(["lane"], 1, WAIT_SECONDS, inbox.take))
+    await _asleep()
+    assert inbox.looks == 1
+
+    assert await waiting.receive(["lane"], 1, 0.0, inbox.take) == []
+    assert inbox.looks == 2, "who does not wait looks in any case"
+    for task in (first, second):
+        task.cancel()
+
+
+async def test_messages_that_nobody_announced_are_all_found() -> None:
+    inbox, waiting = Inbox(), Waiting[str](LOOK_SECONDS)
+    receivers = [asyncio.create_task(waiting.receive(["lane"], 1, WAIT_SECONDS, inbox.take)) for _ in range(50)]
+    await _asleep()
+
+    inbox.messages.extend(f"message {number}" for number in range(50))
+    async with asyncio.timeout(TEST_SECONDS_MAX):
+        found = await asyncio.gather(*receivers)
+
+    assert Counter(message for taken in found for message in taken) == Counter(
+        f"message {number}" for number in range(50)
+    )
+
+
+async def test_a_message_whose_receiver_went_away_is_found_by_another() -> None:
+    inbox, waiting = Inbox(), Waiting[str](LOOK_SECONDS)
+    first = asyncio.create_task(waiting.receive(["lane"], 1, WAIT_SECONDS, inbox.take))
+    await _asleep()
+    second = asyncio.create_task(waiting.receive(["lane"], 1, WAIT_SECONDS, inbox.take))
+    await _asleep()
+
+    inbox.messages.append("one")
+    waiting.wake("lane")
+    first.cancel()
+
+    async with asyncio.timeout(TEST_SECONDS_MAX):
+        assert await second == ["one"]
+
+
+async def test_every_queue_is_looked_at_whoever_else_waits_for_another() -> None:
+    inboxes = {lane: Inbox() for lane in ("a", "b")}
+    waiting = Waiting[str](LOOK_SECONDS)
+    receivers = {
+        lane: asyncio.create_task(waiting.receive([lane], 1, WAIT_SECONDS, inbox.take))
+        for lane, inbox in inboxes.items()
+    }
+    await _asleep()
+
+    inboxes["b"].messages.append("for b")
+    async with asyncio.timeout(TEST_SECONDS_MAX):
+        assert await receivers["b"] == ["for b"]
+    receivers["a"].cancel()
+
+
+async def test_waiting_ends_with_its_time() -> None:
+    inbox, waiting = Inbox(), Waiting[str](WAIT_SECONDS)
+    async with asyncio.timeout(TEST_SECONDS_MAX):
+        assert await waiting.receive(["lane"], 1, 0.05, inbox.take) == []
+    assert inbox.looks == 2, "a last look is made when the time is over"
