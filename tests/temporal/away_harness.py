@@ -76,6 +76,10 @@ class AwayHarness(EngineHarness):
         if worker is not None:
             await worker.__aexit__(None, None, None)
 
+    @property
+    def task_queue(self) -> str:
+        return self._settings.task_queue
+
     async def temporal(self) -> Client:
         return await connect(self._settings)
 

@@ -12,12 +12,14 @@ from lucius.domain.routing import Routing
 from lucius.domain.step import Step, StepStatus
 from lucius.domain.time import Instant
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 """Incremented when `decide` changes in a way that affects jobs in flight; a job keeps the version it was accepted
 under.
 
 2: a job that is being cancelled has its directive withdrawn, and its ack deadline is not moved on; a directive that
 waits in its queue beyond its ack deadline is recorded once; callbacks that repeat each other leave one event.
+
+3: on Temporal, a lease id depends on the revision that the attempt was decided on.
 """
 WITHDRAWS_DIRECTIVES = 2
 """The first rules under which a cancelled job's directive is withdrawn."""
@@ -25,6 +27,8 @@ RECORDS_WAITING_ONCE = 2
 """The first rules under which extending an ack deadline is not an event."""
 REPEATS_ONCE = 2
 """The first rules under which callbacks that repeat each other leave one event."""
+LEASES_FROM_REVISION = 3
+"""The first rules under which a workflow derives lease ids from the job's revision."""
 
 
 OUTBOX, TEMPORAL = "outbox", "temporal"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from typing import Any
+from uuid import uuid5
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy, SearchAttributeKey
@@ -34,7 +35,7 @@ with workflow.unsafe.imports_passed_through():
         Resulted,
         ResumeAsked,
     )
-    from lucius.domain.job import WITHDRAWS_DIRECTIVES, Job
+    from lucius.domain.job import LEASES_FROM_REVISION, WITHDRAWS_DIRECTIVES, Job
     from lucius.domain.step import StepStatus
     from lucius.engines.temporal.already_decided import split_decided
     from lucius.engines.temporal.messages import WORKFLOW, JobEnd, JobStart, Projection, Recorded, StepCallback
@@ -47,14 +48,28 @@ DEFERRED_FIRST_MS, DEFERRED_MAX_MS = 200, 30_000
 
 
 class _Fresh:
-    """From the workflow's own sources, which give the same values when its history is replayed."""
+    """For decisions on one revision of a job, from the workflow's own sources, which give the same values when its
+    history is replayed.
+
+    They also give the same values when a task whose worker died is tried again. The second try may find the ledger
+    ahead and continue from there, so a lease id must differ from all that the first try may have written: it depends on
+    the revision, which has moved on with every write.
+    """
 
     # No claim: only this workflow publishes for its job, and it does so whenever an attempt is unsent.
     claim_seconds = 0.0
     publishes_inside = False
 
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._leases = 0
+
     def lease_id(self) -> str:
-        return str(workflow.uuid4())
+        drawn = workflow.uuid4()
+        if self._job.spec.rules_version < LEASES_FROM_REVISION:
+            return str(drawn)
+        self._leases += 1
+        return str(uuid5(drawn, f"{self._job.revision}.{self._leases}"))
 
     def jitter(self) -> float:
         return workflow.random().random()
@@ -81,7 +96,6 @@ class JobWorkflow:
         self._job = start.job
         self._inbox: list[Input] = []
         self._deciding: list[Input] = []
-        self._id_source = _Fresh()
         self._now = 0
         self._alarm: asyncio.Task[None] | None = None
         self._alarm_at = 0
@@ -177,11 +191,12 @@ class JobWorkflow:
         while True:
             self._deciding = facts
             before, job = self._job, self._job
+            id_source = _Fresh(before)
             events: list[Event] = []
             settled: list[tuple[int, int]] = []
             webhook_url = None
             for fact in facts:
-                decision = decide(job, fact, self._clock(), self._id_source)
+                decision = decide(job, fact, self._clock(), id_source)
                 job = decision.job
                 events += decision.events
                 for effect in decision.effects:
@@ -236,7 +251,7 @@ class JobWorkflow:
         if recorded.published_at is not None:
             step = job.current_step
             fact = Published(step.spec.step_id, step.attempt_no)
-            job = decide(job, fact, recorded.published_at, self._id_source).job
+            job = decide(job, fact, recorded.published_at, _Fresh(job)).job
         self._job = replace(job, revision=job.revision + 1)
         return True
 
