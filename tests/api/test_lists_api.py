@@ -79,16 +79,18 @@ async def test_page_of_large_jobs_ends_early_and_is_gone_on_from(open_api: Any) 
 async def _give_artifacts(api: Any, size: int) -> None:
     from lucius.ledgers.sql import statements
     from lucius.sql.database import Fetch, Run, Script
+    from lucius.sql.ledger_views import STATE
 
     def script() -> Script[None]:
         artifacts = '{"text":"' + "x" * size + '"}'
         found = yield Fetch("SELECT job_id, document FROM job_states")
         for job_id, text in found:
             document = json.loads(text)
-            for step in document["steps"]:
+            steps = document[STATE.index("steps")]
+            for step in steps:
                 step[-1] = True
             yield Run("UPDATE job_states SET document = $2 WHERE job_id = $1", [(job_id, json.dumps(document))])
-            rows = [(job_id, index, artifacts, "null") for index in range(len(document["steps"]))]
+            rows = [(job_id, index, artifacts, "null") for index in range(len(steps))]
             yield Run(statements.WRITE_OUTPUT, rows)
 
     await api.context.runbooks.turns.database.write(script)

@@ -12,7 +12,7 @@ from tests.api.runbook_client import PLAIN, QUICK, RunbookCaller
 
 from lucius.buses.sql.journaled import JournaledBus
 from lucius.sql.database import Fetch, Run, Script
-from lucius.sql.ledger_views import ATTEMPT, STEP, STEP_SPEC
+from lucius.sql.ledger_views import ATTEMPT, SPEC, STATE, STEP
 
 POISON = ("0001-01-01T00:00:00+23:59", "1969-12-31T23:59:59Z", "9999-12-31T23:59:59-01:00")
 NOT_JSON = "{broken"
@@ -43,13 +43,15 @@ async def _rewrite(api: Any, table: str, change: Callable[[Any], None]) -> None:
 
 
 def _with_absurd_spec(document: Any) -> None:
-    document["job"] |= {"created_at": -FAR, "not_before": FAR, "deadline_at": FAR}
-    for step in document["steps"]:
-        step[STEP_SPEC.index("created_at")] = -FAR
+    document += [None] * (len(SPEC) - len(document))
+    for name, instant in {"created_at": -FAR, "not_before": FAR, "deadline_at": FAR}.items():
+        document[SPEC.index(name)] = instant
+    for step in document[SPEC.index("steps")]:
+        step.append(-FAR)  # Its own `created_at`.
 
 
 def _with_absurd_state(document: Any) -> None:
-    step = document["steps"][0]
+    step = document[STATE.index("steps")][0]
     step[STEP.index("due_at")] = FAR
     attempt = step[STEP.index("attempt")]
     attempt[ATTEMPT.index("created_at")] = -FAR
@@ -100,11 +102,11 @@ async def test_timestamps_of_callbacks_are_not_read(api: Any) -> None:
     [
         f"UPDATE job_specs SET document = '{NOT_JSON}' WHERE job_id = '%s'",
         "UPDATE job_specs SET document = REPLACE(document, '\"ocr\",\"', '\"ocr\",\"none') WHERE job_id = '%s'",
-        "UPDATE job_specs SET document = REPLACE(document, 'created_at', 'made_at') WHERE job_id = '%s'",
+        "UPDATE job_specs SET document = '[17]' WHERE job_id = '%s'",
         f"UPDATE job_states SET document = '{NOT_JSON}' WHERE job_id = '%s'",
         "UPDATE job_states SET document = REPLACE(document, 'false]', 'true]') WHERE job_id = '%s'",
         "UPDATE job_states SET status = 'LOST' WHERE job_id = '%s'",
-        "UPDATE job_states SET document = REPLACE(document, '_index\":0', '_index\":7') WHERE job_id = '%s'",
+        "UPDATE job_states SET document = '[7,' || SUBSTR(document, 4) WHERE job_id = '%s'",
         "DELETE FROM job_specs WHERE job_id = '%s'",
     ],
 )

@@ -64,3 +64,37 @@ async def fill(database: Database) -> None:
             yield Run(statements.INSERT_STATE, page, in_one_statement=True)
 
         await database.write(script)
+
+
+# --- The tables of other lists, on PostgreSQL ------------------------------------------------------------------------
+
+TABLES = ("job_states", "job_specs", "batches", "batch_members", "runbook_events")
+_OTHERS = (
+    # Few rows a page, so that the tables are about as large as with a million rows.
+    *(f"ALTER TABLE {table} SET (fillfactor = 10)" for table in ("batches", "batch_members", "runbook_events")),
+    "INSERT INTO job_specs (job_id, document) SELECT job_id, '[]' FROM job_states",
+    """INSERT INTO runbooks (name, version, yaml_content, data_table_name, is_active, overdue_behavior,
+            ignore_overdue_applied, rerun_init, created_at, created_by)
+        VALUES ('move', 1, '', 'move', TRUE, 'ignore', FALSE, FALSE, 1, 'operator')""",
+    # The batches of `move` are the oldest, and few have any other status than completed.
+    """INSERT INTO batches (runbook_id, batch_start_time, status, detected_at, runbook_name, origin, advance,
+            completed_at)
+        SELECT 1, n, CASE WHEN n % 97 = 0 THEN 'active' WHEN n % 101 = 0 THEN 'failed' ELSE 'completed' END, n,
+            CASE WHEN n < 1000 THEN 'move' ELSE 'other' END, 'source', 'auto', n FROM generate_series(1, 20000) n""",
+    # The first batch is a large one; whoever left or failed came last.
+    """INSERT INTO batch_members (batch_id, member_key, status, added_at, failed_at, added_by)
+        SELECT CASE WHEN n <= 10000 THEN 1 ELSE 2 + n % 50 END, 'u' || n,
+            CASE WHEN n > 9900 AND n % 2 = 0 THEN 'removed' ELSE 'active' END, n,
+            CASE WHEN n > 9900 THEN n END, 'scheduler' FROM generate_series(1, 20000) n""",
+    """INSERT INTO runbook_events (at, kind, actor, runbook_name, batch_id, detail)
+        SELECT n, 'batch-made', 'scheduler', CASE WHEN n < 4000 THEN 'move' ELSE 'other' END,
+            CASE WHEN n < 4000 THEN 1 WHEN n % 3 = 0 THEN 2 + n % 50 END, '{}' FROM generate_series(1, 20000) n""",
+)
+
+
+async def fill_other_tables(database: Database) -> None:
+    def script() -> Script[None]:
+        for statement in _OTHERS:
+            yield Run(statement)
+
+    await database.write(script)

@@ -11,7 +11,7 @@ from msgspec import Raw
 from lucius.domain.attempt import Failure, Verdict
 from lucius.domain.inputs import DeadlinePassed
 from lucius.domain.job import Job
-from lucius.ledgers.sql import SqlLedger, documents
+from lucius.ledgers.sql import SqlLedger, documents, event_document, spec_document
 from lucius.sql import ledger_views
 from lucius.sql.database import Database, Fetch, Script
 from lucius.testing.ledger_driver import LedgerDriver, ack, heartbeat, published, result
@@ -25,10 +25,14 @@ def database(request: pytest.FixtureRequest) -> Database:
 
 
 def test_fields_are_those_of_the_documents() -> None:
-    assert documents.StepSpecRecord.__struct_fields__ == ledger_views.STEP_SPEC
+    assert spec_document.SpecDocument.__struct_fields__ == ledger_views.SPEC
+    assert spec_document.StepSpecRecord.__struct_fields__ == ledger_views.STEP_SPEC
+    assert documents.StateDocument.__struct_fields__ == ledger_views.STATE
     assert documents.StepRecord.__struct_fields__ == ledger_views.STEP
     assert documents.AttemptRecord.__struct_fields__ == ledger_views.ATTEMPT
-    assert documents.EventRecord.__struct_fields__ == ledger_views.EVENT
+    assert event_document.EventRecord.__struct_fields__ == ledger_views.EVENT
+    assert event_document.STEP_STATUSES == ledger_views.STEP_STATUSES
+    assert event_document.JOB_STATUSES == ledger_views.JOB_STATUSES
 
 
 async def rows(database: Database, view: str, job: Job, order: str) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from tests.sql import many_jobs
 from tests.sql.many_jobs import JOBS, OPEN_JOBS, SPACING_MILLIS, fill, job_id_of
 
 from lucius.domain.job import JobStatus
@@ -30,6 +31,8 @@ from lucius.sql.sqlite import SqliteDatabase
 from lucius.testing.samples import START
 
 PAGE = 50
+READ_MAX = PAGE + 10
+"""A page, one row more to know whether there is another, and a few that are left out where nearly all are wanted."""
 EARLY, LATE = START + JOBS // 4 * SPACING_MILLIS, START + JOBS // 2 * SPACING_MILLIS
 TENANTS = (None, "early", "tenant-3")
 STATUSES = (None, *JobStatus)
@@ -94,7 +97,9 @@ async def test_sqlite_reads_no_more_of_a_list_than_its_page(sqlite_database: Sql
     wrong = []
     for name, fetch in [*job_lists(), *other_lists()]:
         plan = await plan_of(sqlite_database, "EXPLAIN QUERY PLAN", fetch)
-        if any("TEMP B-TREE" in step for step in plan) or not _goes_by_index(name, fetch.sql, plan[0]):
+        if any("TEMP B-TREE" in step for step in plan) or not any(
+            _goes_by_index(name, fetch.sql, step) for step in plan
+        ):
             wrong.append((name, plan))
     assert not wrong, f"{len(wrong)} plans: {wrong[:5]}"
 
@@ -130,38 +135,50 @@ def _goes_by_index(name: str, sql: str, step: str) -> bool:
 # --- PostgreSQL ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("statistics", ["its own", "those of 1,000,000 rows"])
 async def test_postgres_reads_no_more_of_a_list_than_its_page(
-    postgres_database: PostgresDatabase, postgres_url: str
+    postgres_database: PostgresDatabase, postgres_url: str, statistics: str
 ) -> None:
+    """The plans are run, too: what they read shows whether the planner trusted to luck."""
     await fill(postgres_database)
+    await many_jobs.fill_other_tables(postgres_database)
     connection = await asyncpg.connect(postgres_url)
-    await connection.execute("VACUUM ANALYZE job_states")
+    await connection.execute("VACUUM ANALYZE")
+    if statistics == "those of 1,000,000 rows":
+        await _have_a_million_rows(connection)
     await connection.close()
     wrong = []
-    for name, fetch in job_lists():
+    for name, fetch in [*job_lists(), *other_lists()]:
         [plan] = await plan_of(postgres_database, "EXPLAIN (ANALYZE, FORMAT JSON)", fetch)
         nodes = list(_nodes(json.loads(plan)[0]["Plan"]))
         read = max(node["Actual Rows"] + node.get("Rows Removed by Filter", 0) for node in nodes)
-        kinds = {node["Node Type"] for node in nodes}
-        if "Seq Scan" in kinds or "Sort" in kinds or read > (OPEN_JOBS if is_open_status(name) else PAGE):
+        # Runbooks are few. Of open jobs, those of a rare tenant and type are sorted, since their status finds more.
+        is_scanned = any(node["Node Type"] == "Seq Scan" and node.get("Relation Name") != "runbooks" for node in nodes)
+        is_sorted = not is_open_status(name) and _sorts_before_its_limit(nodes)
+        if is_scanned or is_sorted or read > (OPEN_JOBS if is_open_status(name) else READ_MAX):
             wrong.append((name, read, [(node["Node Type"], node.get("Index Name")) for node in nodes]))
     assert not wrong, f"{len(wrong)} plans: {wrong[:20]}"
 
 
-async def test_postgres_has_an_index_for_every_other_list(postgres_database: PostgresDatabase) -> None:
-    wrong = {}
-    for name, fetch in other_lists():
+async def _have_a_million_rows(connection: asyncpg.Connection) -> None:
+    """As if each table had a million rows: all other statistics are shares of these, as `ANALYZE` keeps them."""
+    for table in many_jobs.TABLES:
+        rows = await connection.fetchval("SELECT reltuples FROM pg_class WHERE oid = $1::regclass", table)
+        assert rows > 0, table
+        await connection.execute(
+            "UPDATE pg_class SET reltuples = reltuples * $2 WHERE oid = $1::regclass"
+            " OR oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = $1::regclass)",
+            table, 1_000_000 / rows,
+        )  # fmt: skip
+    estimate = "EXPLAIN (FORMAT JSON) SELECT 1 FROM job_states"
+    planned = json.loads(await connection.fetchval(estimate))[0]["Plan"]["Plan Rows"]
+    assert 900_000 < planned < 1_100_000, "the planner does not take these statistics"
 
-        def script(fetch: Fetch = fetch) -> Script[list[str]]:
-            yield Run("SET LOCAL enable_seqscan = off")
-            yield Run("SET LOCAL enable_bitmapscan = off")
-            rows = yield Fetch(f"EXPLAIN {fetch.sql}", fetch.args)
-            return [row[0] for row in rows]
 
-        plan = await postgres_database.write(script)
-        if any("Seq Scan" in step or "Sort" in step for step in plan):
-            wrong[name] = plan
-    assert not wrong, wrong
+def _sorts_before_its_limit(nodes: list[dict[str, Any]]) -> bool:
+    """A page may be sorted, once it is chosen."""
+    limits = [node for node in nodes if node["Node Type"] == "Limit"]
+    return not limits or any(inner["Node Type"] == "Sort" for limit in limits for inner in _nodes(limit))
 
 
 def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -22,6 +22,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from lucius.api.admission import Admission, Peer
+from lucius.api.one_write import OneWrite
 from lucius.api.problems import problem
 from lucius.domain.errors import CallerError, InfrastructureError, LuciusError
 
@@ -162,6 +163,7 @@ class Connection(HttpToolsProtocol):
         if self._is_reserved and not self.url.startswith(SERVED_BY_RESERVE):
             raise self._no_room()
         super().on_headers_complete()
+        self.cycle.transport = cast(asyncio.Transport, OneWrite(self.transport, self.loop))
         if self._is_reserved:
             self.cycle.keep_alive = False
         self._receiving = Part.BODY

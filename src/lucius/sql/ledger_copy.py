@@ -58,6 +58,14 @@ _TABLES = {
 }
 
 _CAUSES = {"PENDING": "START", "DISPATCHING": "BUS", "INITIATED": "ACK", "PROCESSING": "RESULT"}
+_STEP_STATUSES = {
+    "PENDING": 0, "DISPATCHING": 1, "INITIATED": 2, "PROCESSING": 3, "FAILED_RETRY": 4, "SUCCEEDED": 5,
+    "FAILED_FINAL": 6, "CANCELLED": 7,
+}  # fmt: skip
+_JOB_STATUSES = {
+    "QUEUED": 0, "DISPATCHING": 1, "IN_PROGRESS": 2, "PAUSED": 3, "CANCELLING": 4, "SUCCEEDED": 5, "FAILED_FINAL": 6,
+    "CANCELLED": 7,
+}  # fmt: skip
 _UNREADABLE = (ValueError, TypeError, LookupError, msgspec.MsgspecError)
 _NULL = Raw(b"null")
 
@@ -189,45 +197,46 @@ def policy_id(text: str) -> str:
 
 
 def _spec(job: Values, steps: Sequence[Values]) -> str:
-    always = ("tenant_id", "request_type", "schema_version")
-    later = ("job_id", "protocol_id", "protocol_version", "correlation_id", "deadline_at", "created_at")
-    document: Values = {name: job[name] for name in always}
-    routing = ("resolved_mode", "decision_source", "decision_reason", "routing_key_used", "lane")
-    document["routing"] = {name: job[name] for name in routing}
-    document["input_ref"], document["output_ref"] = _decode_raw(job["input_ref"]), _decode_raw(job["output_ref"])
-    document["idempotency_key"], document["idempotency_hash"] = job["idempotency_key"], job["idempotency_hash"]
-    if job["callback_urls"]:
-        document["callback_urls"] = _decode_any(job["callback_urls"], type=dict[str, str])
-    document |= {name: job[name] for name in ("doc_id", "traceparent", "not_before") if job[name] is not None}
-    document |= {name: job[name] for name in later}
-    if job["redrive_of"] is not None:
-        document["redrive_of"] = job["redrive_of"]
-    document["rules_version"] = job["rules_version"]
-    return _encode({"job": document, "steps": [_step_spec(step) for step in steps]}).decode()
+    workspaces = _folder([step["workspace_ref"] for step in steps])
+    urls = _decode_any(job["callback_urls"], type=dict[str, str]) if job["callback_urls"] else None
+    document = [
+        job["created_at"], job["deadline_at"], job["schema_version"],
+        None if job["protocol_id"] == job["request_type"] else job["protocol_id"],
+        *(job[name] for name in ("protocol_version", "rules_version", "decision_source", "decision_reason",
+                                 "routing_key_used", "lane")),
+        _decode_raw(job["input_ref"]), _decode_raw(job["output_ref"]), job["idempotency_key"], job["idempotency_hash"],
+        workspaces, [_step_spec(step, job["created_at"], len(workspaces)) for step in steps],
+        None if job["correlation_id"] == job["job_id"] else job["correlation_id"],
+        *(job[name] for name in ("doc_id", "traceparent", "not_before", "redrive_of")), urls or None,
+    ]  # fmt: skip
+    while document[-1] is None:
+        document.pop()
+    return _encode(document).decode()
 
 
-def _step_spec(step: Values) -> tuple[Any, ...]:
+def _folder(refs: Sequence[str]) -> str:
+    """The folder that all of these are in, with its slash; empty if they are not in one."""
+    folder = refs[0][: refs[0].rfind("/") + 1]
+    return folder if all(ref.startswith(folder) for ref in refs) else ""
+
+
+def _step_spec(step: Values, job_created_at: int, shared: int) -> tuple[Any, ...]:
     named = (step["step_id"], step["step_type"], step["service"], policy_id(step["policy"]))
-    return (*named, step["workspace_ref"], step["created_at"], _decode_raw(step["payload"]))
+    values = (*named, step["workspace_ref"][shared:], _decode_raw(step["payload"]))
+    return values if step["created_at"] == job_created_at else (*values, step["created_at"])
 
 
 def _state(job: Values, steps: Sequence[Values], current: Mapping[int, Values | None]) -> str:
     if not 0 <= job["current_step_index"] < len(steps):
         raise IndexError(f"the job is at step {job['current_step_index']} of {len(steps)}")
-    document: Values = {
-        "current_index": job["current_step_index"],
-        "attempts_total": job["attempts_total"],
-        "event_seq": job["event_seq"],
-        "steps": [_step(step, current[step["step_index"]]) for step in steps],
-    }
-    error = _failure(job["error_code"], job["error_message"])
-    if error is not None:
-        document["error"] = error
-    if job["dead_letter"]:
-        document["dead_letter"] = True
+    documents = [_step(step, current[step["step_index"]]) for step in steps]
+    values = (job["current_step_index"], job["attempts_total"], job["event_seq"], documents)
+    error, dead_letter = _failure(job["error_code"], job["error_message"]), bool(job["dead_letter"])
     if job["callbacks_recorded"]:
-        document["callbacks_recorded"] = _decode_any(job["callbacks_recorded"], type=tuple[str, ...])
-    return _encode(document).decode()
+        recorded = _decode_any(job["callbacks_recorded"], type=tuple[str, ...])
+        return _encode((*values, error, dead_letter, recorded)).decode()
+    is_sound = error is None and not dead_letter
+    return _encode(values if is_sound else (*values, error, dead_letter)).decode()
 
 
 def _step(step: Values, attempt: Values | None) -> tuple[Any, ...]:
@@ -287,9 +296,14 @@ def _signature(job: Values, step: Values | None) -> str | None:
 
 
 def _event_rows(job_id: str, events: Sequence[Values]) -> list[tuple[Any, ...]]:
+    """Numbers without a gap in each: a row holds but the last of them."""
+    pages: list[list[Values]] = []
+    for event in events:
+        if not pages or len(pages[-1]) == EVENTS_IN_A_ROW or pages[-1][-1]["seq"] + 1 != event["seq"]:
+            pages.append([])
+        pages[-1].append(event)
     rows = []
-    for first in range(0, len(events), EVENTS_IN_A_ROW):
-        page = events[first : first + EVENTS_IN_A_ROW]
+    for page in pages:
         first_at = page[0]["created_at"]
         text = _encode((first_at, [_event(event, first_at) for event in page])).decode()
         rows.append((job_id, page[-1]["seq"], text))
@@ -301,12 +315,15 @@ def _event(event: Values, first_at: int) -> tuple[Any, ...]:
         data = _decode_any(event["payload"], type=dict[str, Any])
     except _UNREADABLE:
         data = {"error": {"code": "ROW_UNREADABLE", "message": "what the ledger holds of this event is not JSON"}}
-    step_status, job_status = data.pop("step_status", None), data.pop("job_status", None)
     values = (
-        event["seq"], event["created_at"] - first_at, event["event_type"], event["step_id"], event["attempt_no"],
-        step_status, job_status,
+        event["created_at"] - first_at, event["event_type"], event["step_id"], event["attempt_no"],
+        _place(_STEP_STATUSES, data.pop("step_status", None)), _place(_JOB_STATUSES, data.pop("job_status", None)),
     )  # fmt: skip
     return (*values, data) if data else values
+
+
+def _place(places: Mapping[str, int], status: Any) -> int | str | None:
+    return None if status is None else places.get(str(status), str(status))
 
 
 def _raw(text: str | None) -> Raw:

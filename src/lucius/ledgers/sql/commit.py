@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from lucius.domain.job import Job
 from lucius.domain.protocol import Policy
 from lucius.ledgers.sql import rows, statements
-from lucius.ledgers.sql.documents import policy_text
+from lucius.ledgers.sql.spec_document import policy_text
 from lucius.ports.bus import DeliveryRef, Message
 from lucius.ports.ledger import Change, CommitOutcome, Committed, Conflict, Duplicate, Limit, Saturated
 from lucius.sql.database import Fetch, Run, RunAgain, Script

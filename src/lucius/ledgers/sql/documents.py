@@ -1,14 +1,13 @@
-"""The documents of a job: what was accepted, written once, and its state, written by every turn that changes it.
+"""The document of a job's state, written by every turn that changes it; see also `spec_document`, `event_document`.
 
-Whatever the database selects or orders by has a column of its own and is not in the state's document. In documents,
-steps, attempts and events are arrays in the order of the fields below: their names would be a third of the bytes. So a
-new field goes last and has a default, and no field is ever moved or removed.
+Whatever the database selects or orders by has a column of its own and is not in the document. Documents are arrays in
+the order of the fields below: their names would be a third of the bytes. So a new field goes last and has a default,
+and no field is ever moved or removed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -16,87 +15,17 @@ from msgspec import Raw, Struct
 from msgspec.structs import asdict, astuple, replace
 
 from lucius.domain.attempt import NULL, Attempt, DispatchStatus, Failure, Verdict
-from lucius.domain.effects import Event
-from lucius.domain.job import Job, JobSpec
+from lucius.domain.job import Job
 from lucius.domain.protocol import Policy
 from lucius.domain.step import Step, StepSpec, StepStatus
 from lucius.domain.time import Instant
+from lucius.ledgers.sql.spec_document import SpecDocument
 
 OUTPUT_BYTES_INSIDE_MAX = 256
 """A step's artifacts and output reference are in the state's document up to this size, else in `job_outputs`: an update
 would write them again."""
-POLICIES_REMEMBERED_MAX = 1_000
 
 _encode = msgspec.json.Encoder().encode
-
-
-# --- What was accepted -----------------------------------------------------------------------------------------------
-
-
-class StepSpecRecord(Struct, array_like=True, frozen=True):
-    step_id: str
-    step_type: str
-    service: str
-    policy_id: str
-    """A row of `policies`: the same few policies serve most jobs."""
-    workspace_ref: str
-    created_at: Instant
-    payload: Raw
-
-
-class SpecDocument(Struct, frozen=True):
-    job: JobSpec
-    steps: tuple[StepSpecRecord, ...]
-
-
-decode_spec = msgspec.json.Decoder(SpecDocument).decode
-decode_policy = msgspec.json.Decoder(Policy).decode
-
-
-def policy_text(policy: Policy) -> str:
-    return _encode(policy).decode()
-
-
-def policy_id(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:16]
-
-
-class PolicyIds:
-    """The ids of policies that were met lately, to hash each once."""
-
-    def __init__(self) -> None:
-        self._ids: dict[Policy, str] = {}
-
-    def id_of(self, policy: Policy) -> str:
-        known = self._ids.get(policy)
-        if known is None:
-            if len(self._ids) >= POLICIES_REMEMBERED_MAX:
-                self._ids.clear()
-            known = self._ids[policy] = policy_id(policy_text(policy))
-        return known
-
-
-_policy_ids = PolicyIds()
-id_of_policy = _policy_ids.id_of
-
-
-def encode_spec(job: Job) -> str:
-    steps = tuple(
-        StepSpecRecord(
-            step.spec.step_id,
-            step.spec.step_type,
-            step.spec.service,
-            id_of_policy(step.spec.policy),
-            step.spec.workspace_ref,
-            step.created_at,
-            step.spec.payload,
-        )
-        for step in job.steps
-    )
-    return _encode(SpecDocument(job.spec, steps)).decode()
-
-
-# --- Its state -------------------------------------------------------------------------------------------------------
 
 
 class AttemptRecord(Struct, array_like=True, frozen=True):
@@ -134,7 +63,7 @@ class StepRecord(Struct, array_like=True, frozen=True):
     is_output_outside: bool
 
 
-class StateDocument(Struct, frozen=True, omit_defaults=True):
+class StateDocument(Struct, array_like=True, frozen=True):
     current_index: int
     attempts_total: int
     event_seq: int
@@ -163,19 +92,12 @@ def is_output_outside(step: Step) -> bool:
 
 
 def encode_state(job: Job) -> str:
-    document: dict[str, Any] = {
-        "current_index": job.current_index,
-        "attempts_total": job.attempts_total,
-        "event_seq": job.event_seq,
-        "steps": [_step_values(step) for step in job.steps],
-    }
-    if job.error is not None:
-        document["error"] = job.error
-    if job.dead_letter:
-        document["dead_letter"] = True
+    """In the order of `StateDocument`, without what has its default at the end."""
+    values = (job.current_index, job.attempts_total, job.event_seq, [_step_values(step) for step in job.steps])
     if job.callbacks_recorded:
-        document["callbacks_recorded"] = job.callbacks_recorded
-    return _encode(document).decode()
+        return _encode((*values, job.error, job.dead_letter, job.callbacks_recorded)).decode()
+    is_sound = job.error is None and not job.dead_letter
+    return _encode(values if is_sound else (*values, job.error, job.dead_letter)).decode()
 
 
 def with_closed_outbox(state: str) -> str:
@@ -212,14 +134,14 @@ def _step_values(step: Step) -> tuple[Any, ...]:
 
 
 def build_steps(
-    specs: Sequence[StepSpecRecord],
+    document: SpecDocument,
     states: Sequence[StepRecord],
     policies: dict[str, Policy],
     outputs: dict[int, tuple[Raw, Raw]],
 ) -> tuple[Step, ...]:
     """`outputs` are artifacts and output reference by step, of those that have them outside the document."""
     steps = []
-    for index, (spec, state) in enumerate(zip(specs, states, strict=True)):
+    for index, (spec, state) in enumerate(zip(document.steps, states, strict=True)):
         artifacts, output_ref = outputs[index] if state.is_output_outside else (state.artifacts, state.output_ref)
         steps.append(
             Step(
@@ -229,9 +151,9 @@ def build_steps(
                     service=spec.service,
                     payload=spec.payload,
                     policy=policies[spec.policy_id],
-                    workspace_ref=spec.workspace_ref,
+                    workspace_ref=document.workspaces + spec.workspace,
                 ),
-                created_at=spec.created_at,
+                created_at=document.created_at if spec.created_at is None else spec.created_at,
                 updated_at=state.updated_at,
                 status=state.status,
                 attempt=None if state.attempt is None else read_attempt(state.attempt),
@@ -249,52 +171,3 @@ def build_steps(
             )
         )
     return tuple(steps)
-
-
-# --- Its events ------------------------------------------------------------------------------------------------------
-
-
-class EventRecord(Struct, array_like=True, frozen=True):
-    seq: int
-    since_first: int
-    """Milliseconds since the first event of its row."""
-    type: str
-    step_id: str | None
-    attempt_no: int | None
-    step_status: str | None
-    job_status: str | None
-    data: dict[str, Any] = {}
-    """Without the two statuses, which nearly every event has."""
-
-
-_decode_events = msgspec.json.Decoder(tuple[Instant, tuple[EventRecord, ...]]).decode
-
-
-def encode_events(events: Sequence[Event]) -> str:
-    """The events of one turn, and when the first of them was."""
-    first_at = events[0].at
-    return _encode((first_at, [_event_values(event, first_at) for event in events])).decode()
-
-
-def _event_values(event: Event, first_at: Instant) -> tuple[Any, ...]:
-    """The fields of `EventRecord`."""
-    data = event.data.copy()
-    step_status, job_status = data.pop("step_status", None), data.pop("job_status", None)
-    values = (
-        event.seq, event.at - first_at, event.type, event.step_id, event.attempt_no, step_status, job_status,
-    )  # fmt: skip
-    return (*values, data) if data else values
-
-
-def read_events(text: str) -> list[Event]:
-    first_at, records = _decode_events(text)
-    events = []
-    for record in records:
-        data = record.data
-        if record.step_status is not None:
-            data["step_status"] = record.step_status
-        if record.job_status is not None:
-            data["job_status"] = record.job_status
-        at = first_at + record.since_first
-        events.append(Event(record.seq, at, record.type, record.step_id, record.attempt_no, data))
-    return events

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from lucius.domain.job import Job
 from lucius.domain.protocol import Policy
-from lucius.ledgers.sql import documents, rows, statements
+from lucius.ledgers.sql import rows, spec_document, statements
 from lucius.ports.ledger import Change, UnreadableJob
 from lucius.sql.database import Fetch, Row, Script
 
@@ -27,7 +27,7 @@ class Policies:
         return {policy_id: policy for policy_id, policy in found.items() if policy_id not in self._by_id}
 
     def add(self, policies: Mapping[str, Policy]) -> None:
-        if len(self._by_id) + len(policies) > documents.POLICIES_REMEMBERED_MAX:
+        if len(self._by_id) + len(policies) > spec_document.POLICIES_REMEMBERED_MAX:
             self._by_id.clear()
         self._by_id.update(policies)
 
@@ -37,7 +37,7 @@ class Policies:
         missing = sorted(policy_ids - found.keys())
         if missing:
             for row in (yield Fetch(statements.LOAD_POLICIES, [missing])):
-                read = read_or_report(row[0], "", partial(documents.decode_policy, row[1]))
+                read = read_or_report(row[0], "", partial(spec_document.decode_policy, row[1]))
                 if isinstance(read, Policy):
                     found[row[0]] = read
             self.add(found)

@@ -16,7 +16,7 @@ from lucius.domain.protocol import Policy
 from lucius.domain.signature import error_signature
 from lucius.domain.step import Step
 from lucius.domain.waiting import wait_cause
-from lucius.ledgers.sql import documents
+from lucius.ledgers.sql import documents, event_document, spec_document
 from lucius.ports.ledger import Change, OutboxRow, Webhook, followed_attempts
 from lucius.sql.database import Row
 
@@ -80,7 +80,7 @@ def _standing(job: Job) -> tuple[Any, ...]:
 
 
 def spec_row(job: Job) -> tuple[Any, ...]:
-    return (job.spec.job_id, documents.encode_spec(job))
+    return (job.spec.job_id, spec_document.encode_spec(job))
 
 
 def past_attempt_rows(change: Change) -> list[tuple[Any, ...]]:
@@ -109,7 +109,7 @@ def _has_same_output(step: Step, was: Step | None) -> bool:
 
 
 def events_row(change: Change) -> tuple[Any, ...]:
-    return (change.after.spec.job_id, change.events[-1].seq, documents.encode_events(change.events))
+    return (change.after.spec.job_id, change.events[-1].seq, event_document.encode_events(change.events))
 
 
 def webhook_row(webhook: Webhook) -> tuple[Any, ...]:
@@ -137,7 +137,7 @@ class Loaded(Struct, frozen=True):
     """A job's row, decoded as far as that goes without the rows that belong to it."""
 
     row: Row
-    spec: documents.SpecDocument
+    spec: spec_document.SpecDocument
     state: documents.StateDocument
 
     @property
@@ -147,7 +147,7 @@ class Loaded(Struct, frozen=True):
 
 def read_documents(row: Row) -> Loaded:
     """From a row of `statements.LOAD_JOBS`."""
-    spec, state = documents.decode_spec(row[10]), documents.decode_state(row[9])
+    spec, state = spec_document.decode_spec(row[10]), documents.decode_state(row[9])
     if not 0 <= state.current_index < len(state.steps):
         raise IndexError(f"the job is at step {state.current_index} of {len(state.steps)}")
     return Loaded(row, spec, state)
@@ -156,9 +156,9 @@ def read_documents(row: Row) -> Loaded:
 def read_job(loaded: Loaded, policies: dict[str, Policy], outputs: Mapping[int, tuple[str, str]]) -> Job:
     row, spec, state = loaded.row, loaded.spec, loaded.state
     raw_outputs = {index: (_decode_raw(one), _decode_raw(other)) for index, (one, other) in outputs.items()}
-    steps = documents.build_steps(spec.steps, state.steps, policies, raw_outputs)
+    steps = documents.build_steps(spec, state.steps, policies, raw_outputs)
     return Job(
-        spec=spec.job,
+        spec=spec_document.read_spec(spec, row[0], row[1], row[11], row[12]),
         status=JobStatus(row[2]),
         steps=_with_holder(steps, row[8]) if row[8] else steps,
         current_index=state.current_index,
@@ -199,8 +199,8 @@ def _with_holder(steps: tuple[Step, ...], text: str) -> tuple[Step, ...]:
 
 
 def read_outbox_row(row: Row) -> OutboxRow:
-    """From a row of `statements.OUTBOX`: job, tenant, the state's document, the spec's."""
-    state, spec = documents.decode_state(row[2]), documents.decode_spec(row[3])
+    """From a row of `statements.OUTBOX`: job, tenant, mode, the state's document, the spec's."""
+    state, spec = documents.decode_state(row[3]), spec_document.decode_spec(row[4])
     attempt = state.steps[state.current_index].attempt
     if attempt is None:
         raise LookupError("the step has no attempt")
@@ -208,7 +208,7 @@ def read_outbox_row(row: Row) -> OutboxRow:
         job_id=row[0],
         step_id=spec.steps[state.current_index].step_id,
         tenant_id=row[1],
-        routing=spec.job.routing,
+        routing=spec_document.read_routing(spec, row[2]),
         attempt=documents.read_attempt(attempt),
     )
 
@@ -216,7 +216,7 @@ def read_outbox_row(row: Row) -> OutboxRow:
 def read_events(row: Row) -> list[Event]:
     """From a row of `statements.EVENTS`: the number of its last event, and the events of one turn."""
     try:
-        return documents.read_events(row[1])
+        return event_document.read_events(row[0], row[1])
     except UNREADABLE:
         error = {"code": "ROW_UNREADABLE", "message": "what the ledger holds of these events is not JSON"}
         return [Event(row[0], 0, "UNREADABLE", None, None, {"error": error})]
@@ -227,4 +227,4 @@ def read_webhook(row: Row) -> Webhook:
 
 
 def policies_of(jobs: Sequence[Job]) -> dict[str, Policy]:
-    return {documents.id_of_policy(step.spec.policy): step.spec.policy for job in jobs for step in job.steps}
+    return {spec_document.id_of_policy(step.spec.policy): step.spec.policy for job in jobs for step in job.steps}

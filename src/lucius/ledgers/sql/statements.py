@@ -49,8 +49,10 @@ COUNT_JOBS = (
     " DO UPDATE SET jobs = job_counts.jobs + excluded.jobs"
 )
 INSERT_CLAIM = "INSERT INTO claims (claim_key, job_id) VALUES ($1, $2) ON CONFLICT (claim_key) DO NOTHING"
+HASH_PLACE = 13
+"""Where the idempotency hash is in the document of what was accepted."""
 READ_CLAIMS = (
-    "SELECT c.claim_key, c.job_id, p.document::json -> 'job' ->> 'idempotency_hash', j.status FROM claims c"
+    f"SELECT c.claim_key, c.job_id, p.document::json ->> {HASH_PLACE}, j.status FROM claims c"
     " JOIN job_states j ON j.job_id = c.job_id JOIN job_specs p ON p.job_id = c.job_id"
     " WHERE c.claim_key = ANY($1::text[])"
 )
@@ -68,8 +70,8 @@ INSERT_WEBHOOK = (
 # Reading: the engine.
 LOAD_JOBS = (
     "SELECT j.job_id, j.tenant_id, j.status, j.engine, j.wake_at, j.updated_at, j.completed_at, j.revision, j.holder,"
-    " j.document, p.document FROM job_states j LEFT JOIN job_specs p ON p.job_id = j.job_id"
-    " WHERE j.job_id = ANY($1::text[])"
+    " j.document, p.document, j.request_type, j.resolved_mode FROM job_states j LEFT JOIN job_specs p"
+    " ON p.job_id = j.job_id WHERE j.job_id = ANY($1::text[])"
 )
 LOAD_OUTPUTS = "SELECT job_id, step_index, artifacts, output_ref FROM job_outputs WHERE job_id = ANY($1::text[])"
 LOAD_POLICIES = "SELECT policy_id, document FROM policies WHERE policy_id = ANY($1::text[])"
@@ -85,7 +87,7 @@ UNDISPATCHED = (
     " ORDER BY unsent_until LIMIT $2"
 )
 OUTBOX = (
-    "SELECT j.job_id, j.tenant_id, j.document, p.document FROM job_states j LEFT JOIN job_specs p"
+    "SELECT j.job_id, j.tenant_id, j.resolved_mode, j.document, p.document FROM job_states j LEFT JOIN job_specs p"
     " ON p.job_id = j.job_id WHERE j.unsent_since IS NOT NULL ORDER BY j.unsent_since, j.job_id LIMIT $1"
 )
 

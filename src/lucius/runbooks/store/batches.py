@@ -82,7 +82,7 @@ def listed(
     conditions.add_given("b.runbook_name = ?", runbook)
     conditions.add_given("b.status = ?", status)
     conditions.add_given("b.id < ?", before)
-    rows, next_id = yield from page(conditions.fetch(BATCH, "b.id DESC", limit + 1), limit)
+    rows, next_id = yield from page(conditions.fetch(BATCH, "batches b", "b.id DESC", limit + 1), limit)
     return [Batch(*row) for row in rows], next_id
 
 

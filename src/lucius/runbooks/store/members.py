@@ -118,7 +118,7 @@ def wanted(batch_id: int, status: str, key: str | None, limit: int, after_id: in
         conditions.add("failed_at IS NOT NULL")
     conditions.add_given("member_key = ?", key)
     conditions.add_given("id > ?", after_id)
-    return conditions.fetch(MEMBER, "id", limit)
+    return conditions.fetch(MEMBER, "batch_members", "id", limit)
 
 
 def listed(

@@ -63,5 +63,5 @@ def listed(
     conditions.add_given("e.runbook_name = ?", runbook)
     conditions.add_given("e.batch_id = ?", batch_id)
     conditions.add_given("e.id < ?", before)
-    rows, next_id = yield from page(conditions.fetch(_ENTRY, "e.id DESC", limit + 1), limit)
+    rows, next_id = yield from page(conditions.fetch(_ENTRY, "runbook_events e", "e.id DESC", limit + 1), limit)
     return [TrailEntry(*row) for row in rows], next_id
