@@ -20,6 +20,7 @@ help: ## List the targets
 setup: $(STAMP) ## Install LUCIUS and its tools into .venv
 
 $(STAMP): requirements/dev.txt pyproject.toml
+	@echo "Installing LUCIUS into $(VENV): only the first time, and when its requirements change; takes a minute or so …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements/dev.txt

@@ -78,6 +78,16 @@ async def _up(settings: Settings, services: bool, sample: Sample | None) -> None
             helper.cancel()
         for task in helpers[:1]:
             _raise_failure(task, settings)
+    after_ctrl_c = "\n" if sys.stderr.isatty() else ""  # The terminal has written ^C on this line.
+    print(f"{after_ctrl_c}{_farewell(settings, data)}", file=sys.stderr, flush=True)
+
+
+def _farewell(settings: Settings, data: Path) -> str:
+    if settings.ledger == "memory":
+        return "LUCIUS has stopped. Its jobs were in memory and are gone."
+    if settings.ledger == "sqlite":
+        return f"LUCIUS has stopped. Its jobs are kept in {data} and continue when it is started again."
+    return "LUCIUS has stopped. Its jobs are kept in its ledger and continue when it is started again."
 
 
 def _raise_failure(services: asyncio.Task[object], settings: Settings) -> None:
