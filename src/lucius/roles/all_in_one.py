@@ -103,12 +103,7 @@ def _raise_failure(services: asyncio.Task[object], settings: Settings) -> None:
 
 async def _sample(sample: Sample, settings: Settings, url: str, data: Path) -> None:
     await sample(url, settings.api_key, data)
-    print(
-        f"\nLUCIUS stays up at {url}. Press Ctrl-C to stop it.\n"
-        "In another terminal, `lucius runbook sample` runs a mailbox migration on it.",
-        file=sys.stderr,
-        flush=True,
-    )
+    print(f"\nLUCIUS stays up at {url}. Press Ctrl-C to stop it.", file=sys.stderr, flush=True)
 
 
 def _greeting(settings: Settings, services: bool, management: str, has_own_key: bool) -> str:

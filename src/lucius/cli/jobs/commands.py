@@ -20,6 +20,7 @@ from lucius.cli.output.printing import (
     show_sentences,
     show_table,
 )
+from lucius.cli.output.program import hint
 from lucius.client.calls import jobs as job_calls
 
 if TYPE_CHECKING:
@@ -279,7 +280,7 @@ def follow(client: ApiSession, job_id: str, timeout_seconds: float, output: str)
     else:
         job = watch_job(client, job_id, timeout_seconds)
         if job.get("status") != "SUCCEEDED":
-            click.echo(f"See `lucius why {job_id}`.", err=True)
+            click.echo(hint(f"See `lucius why {job_id}`."), err=True)
     exit_with(job)
 
 

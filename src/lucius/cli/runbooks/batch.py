@@ -19,6 +19,7 @@ from lucius.cli.output.printing import (
     show_lines,
     show_sentences,
 )
+from lucius.cli.output.program import hint
 from lucius.cli.runbooks import operate
 from lucius.cli.runbooks.files import now
 from lucius.cli.runbooks.group import OrderedGroup, cursor_option, limit_option, show_event_page
@@ -159,7 +160,8 @@ def watch(connection: Connection, batch_id: int, timeout: float, output: str) ->
     completed = ended.get("status") == "completed"
     if output == "text":
         show_line(
-            f"Batch {batch_id} {ended.get('status')}." + ("" if completed else f" See `lucius batch why {batch_id}`.")
+            f"Batch {batch_id} {ended.get('status')}."
+            + ("" if completed else hint(f" See `lucius batch why {batch_id}`."))
         )
     raise click.exceptions.Exit(EXIT_OK if completed else EXIT_JOB_FAILED)
 

@@ -9,6 +9,7 @@ import click
 
 from lucius.cli.output.formatting import counted, text_of
 from lucius.cli.output.printing import output_option, show_json
+from lucius.cli.output.program import hint
 from lucius.cli.runbooks.files import CSV_BYTES_MAX, FILE, read_text, start_time
 from lucius.cli.runbooks.group import say
 from lucius.client.calls import batches as batch_calls
@@ -43,7 +44,7 @@ def create(connection: Connection, runbook: str, csv_file: Path, start: str | No
     number = text_of(answer.get("batch_id"))
     of = f"{text_of(answer.get('runbook'))}, version {text_of(answer.get('version'))}"
     click.echo(f"Batch {number} of {of}: {counted(int(answer.get('members') or 0), 'member')}.")
-    click.echo(f"Next: `lucius batch {'advance' if manual else 'watch'} {number}`.", err=True)
+    click.echo(hint(f"Next: `lucius batch {'advance' if manual else 'watch'} {number}`."), err=True)
 
 
 @click.command()

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from lucius.cli.failures import Unusable
+from lucius.cli.output.program import as_typed
 
 
 @click.group()
@@ -38,9 +39,9 @@ def next_steps(name: str, folder: Path) -> list[str]:
     enter = f"cd {shlex.quote(str(folder))}"
     return [
         f"Created the service {name} in {folder}. To run it, in three terminals:",
-        f"  {enter} && LUCIUS_REGISTRY=registry lucius up --no-services",
+        f"  {enter} && LUCIUS_REGISTRY=registry {as_typed('lucius up')} --no-services",
         f"  {enter} && python service.py",
-        f"  {enter} && lucius submit command.json --watch",
+        f"  {enter} && {as_typed('lucius submit')} command.json --watch",
         f"Then change {folder / 'service.py'}; {folder / 'README.md'} describes the files.",
     ]
 
