@@ -14,7 +14,6 @@ from lucius.cli.connection import Connection
 from lucius.cli.failures import EXIT_CODES, EXIT_INTERRUPTED, EXIT_USAGE
 from lucius.cli.inspect import commands as inspect
 from lucius.cli.jobs import commands as jobs
-from lucius.cli.output.program import hint
 from lucius.cli.runbooks import batch
 from lucius.cli.runbooks import commands as runbooks
 from lucius.cli.serve import database, platform, server, temporal
@@ -78,11 +77,9 @@ def main() -> None:
     try:
         code = cli.main(standalone_mode=False)
     except click.UsageError as error:
-        error.message = hint(error.message)
         error.show()
         sys.exit(EXIT_USAGE)
     except click.ClickException as error:
-        error.message = hint(error.message)
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):

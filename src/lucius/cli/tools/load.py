@@ -119,8 +119,9 @@ def load(connection: Connection, /, file: Path | None, request_type: str | None,
     """Put load on a running server, and report.
 
     Submits the command in FILE (read as by submit) repeatedly, or a small built-in one; each with its own idempotency
-    key. The built-in command reads a sample that ships with LUCIUS and writes in the server's data folder ($LUCIUS_DATA,
-    or .lucius); with --play-services its refs are never opened. Ctrl-C stops, waits at most 5 s, and reports.
+    key. The built-in command reads a sample that ships with LUCIUS and writes in the server's data folder
+    ($LUCIUS_DATA, or .lucius); with --play-services its refs are never opened. Ctrl-C stops, waits at most 5 s, and
+    reports.
 
     Exit code 0: every job has ended, including failed ones; 5: some have not.
     """
