@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK, EXIT_REFUSED, Invalid
+from lucius.cli.failures import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_OK, EXIT_REFUSED, Invalid
 from lucius.cli.output.printing import (
     output_option,
     say_more,
@@ -274,11 +274,18 @@ def follow(client: ApiSession, job_id: str, timeout_seconds: float, output: str)
     """Wait for the job to end, show it, and exit with the matching code."""
     from lucius.cli.jobs.watch import watch as watch_job
 
+    try:
+        if output == "json":
+            job = client.run(job_calls.wait(job_id, timeout_seconds=timeout_seconds))
+        else:
+            job = watch_job(client, job_id, timeout_seconds)
+    except KeyboardInterrupt:
+        advice = f"`lucius watch {job_id}` follows it, `lucius cancel {job_id}` cancels it."
+        click.echo(hint(f"\nInterrupted. Job {job_id} continues. {advice}"), err=True)
+        raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
     if output == "json":
-        job = client.run(job_calls.wait(job_id, timeout_seconds=timeout_seconds))
         show_json(job)
     else:
-        job = watch_job(client, job_id, timeout_seconds)
         if job.get("status") != "SUCCEEDED":
             click.echo(hint(f"See `lucius why {job_id}`."), err=True)
     exit_with(job)

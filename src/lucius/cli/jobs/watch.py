@@ -14,10 +14,10 @@ import click
 from lucius.cli.connection import ApiSession
 from lucius.cli.failures import TimedOut
 from lucius.cli.jobs.render import change_lines, job_view, waiting_line, waiting_of
+from lucius.cli.outage import PatientSession
 from lucius.cli.output.formatting import moment
 from lucius.cli.output.live import redrawn
 from lucius.client.calls import jobs as job_calls
-from lucius.client.retrying import PATIENCE_SECONDS
 from lucius.client.statuses import JOB_TERMINAL
 
 Job = dict[str, Any]
@@ -26,6 +26,8 @@ POLL_SECONDS = 0.25
 POLL_SLOW_SECONDS = 1.0
 POLL_SLOW_AFTER_SECONDS = 30.0
 REDRAWS_PER_SECOND = 5.0
+AWAY_SECONDS_MAX = 300.0
+"""How long the server may be away before a watch gives up."""
 NOTEWORTHY_SECONDS = 5.0
 """Outside a live view, a wait of this length gets its own line."""
 
@@ -82,9 +84,10 @@ def _poll(
     stop: threading.Event | None,
 ) -> Job:
     stop = stop or threading.Event()
+    patient = PatientSession(client, min(AWAY_SECONDS_MAX, timeout_seconds), f"Job {job_id}", stop)
     started = time.monotonic()
     while True:
-        job = client.run(job_calls.get_job(job_id, patience_seconds=PATIENCE_SECONDS))
+        job = patient.run(lambda: job_calls.get_job(job_id))
         show(job)
         elapsed = time.monotonic() - started
         if job.get("status") in JOB_TERMINAL or stop.is_set():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK, Unusable
+from lucius.cli.failures import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_OK, Unusable
 from lucius.cli.output.printing import (
     open_console,
     output_option,
@@ -151,12 +151,17 @@ def watch(connection: Connection, batch_id: int, timeout: float, output: str) ->
     """
     from lucius.cli.runbooks.watch import watch as watch_batch
 
-    with connection.open() as client:
-        if output == "json":
-            ended = client.run(batch_calls.wait(batch_id, timeout_seconds=timeout))
-            show_json(ended)
-        else:
-            ended = watch_batch(client, batch_id, timeout)
+    try:
+        with connection.open() as client:
+            if output == "json":
+                ended = client.run(batch_calls.wait(batch_id, timeout_seconds=timeout))
+                show_json(ended)
+            else:
+                ended = watch_batch(client, batch_id, timeout)
+    except KeyboardInterrupt:
+        advice = f"`lucius batch watch {batch_id}` follows it, `lucius batch cancel {batch_id}` cancels it."
+        click.echo(hint(f"\nInterrupted. Batch {batch_id} continues. {advice}"), err=True)
+        raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
     completed = ended.get("status") == "completed"
     if output == "text":
         show_line(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -10,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lucius.cli.connection import ApiSession
+from lucius.cli.failures import TimedOut
+from lucius.cli.jobs.watch import AWAY_SECONDS_MAX
+from lucius.cli.outage import PatientSession
 from lucius.cli.output.live import redrawn
 from lucius.cli.runbooks.files import now
 from lucius.cli.runbooks.progress import batch_view
 from lucius.cli.runbooks.render import event_line
-from lucius.client.call import Pause, Script
 from lucius.client.calls import batches as batch_calls
-from lucius.client.retrying import PATIENCE_SECONDS
+from lucius.client.errors import WaitTimedOut
 from lucius.client.statuses import BATCH_ENDED
 
 if TYPE_CHECKING:
@@ -71,15 +74,17 @@ def _watch_on_terminal(client: ApiSession, batch_id: int, timeout_seconds: float
 
 
 def _poll(client: ApiSession, batch_id: int, timeout_seconds: float, show: Show) -> Batch:
-    return client.run(_shown_until_ended(batch_id, timeout_seconds, show))
-
-
-def _shown_until_ended(batch_id: int, timeout_seconds: float, show: Show) -> Script[Batch]:
+    patient = PatientSession(
+        client, min(AWAY_SECONDS_MAX, timeout_seconds), f"Batch {batch_id}", stop := threading.Event()
+    )
     started_at = time.monotonic()
     while True:
-        batch = yield from batch_calls.get_batch(batch_id, patience_seconds=PATIENCE_SECONDS)
-        show(batch, (yield from batch_calls.events(batch_id, limit=EVENTS_READ))["items"])
+        batch = patient.run(lambda: batch_calls.get_batch(batch_id))
+        show(batch, patient.run(lambda: batch_calls.events(batch_id, limit=EVENTS_READ))["items"])
         if batch.get("status") in BATCH_ENDED:
             return batch
         elapsed = time.monotonic() - started_at
-        yield Pause(batch_calls.next_look_seconds(batch, batch_id, elapsed, timeout_seconds))
+        try:
+            stop.wait(batch_calls.next_look_seconds(batch, batch_id, elapsed, timeout_seconds))
+        except WaitTimedOut as error:
+            raise TimedOut(error.message) from error

@@ -43,8 +43,8 @@ def ack_in_time(stage: Stage) -> None:
     "or one that is not final",
     why="Later steps read the artifacts' files, the client reads output_ref, and a separate folder keeps the files of "
     "attempts apart.",
-    remedy="Write only under workspace_ref, name existing files, and copy the final result to output_ref when, and only "
-    "when, last_step is true. If the service's step is never the last of its protocol, pass --not-last. If the sample "
+    remedy="Write only under workspace_ref, name existing files, and copy the final result to output_ref only when "
+    "last_step is true. If the service's step is never the last of its protocol, pass --not-last. If the sample "
     "does not fit the service, give one with --input, --payload or --previous.",
 )
 def result_good(stage: Stage) -> None:
