@@ -21,12 +21,13 @@ help: ## List the targets
 setup: $(STAMP) ## Install LUCIUS and its tools into .venv
 
 $(STAMP): requirements/dev.txt pyproject.toml
-	@echo "Installing LUCIUS into $(VENV): only the first time, and when its requirements change; takes a minute or so …"
+	@echo "Installing LUCIUS into $(VENV) (once, and when its requirements change): a minute or so …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements/dev.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
+	@echo "Installed $(BIN)/lucius."
 
 wheel: setup ## Build LUCIUS as a wheel into dist/, with its locked requirements beside it
 	@$(BIN)/python -m hatchling build -t wheel -d $(DIST) >/dev/null

@@ -120,9 +120,24 @@ def unreachable(lucius: str, path: str, folder: Path) -> str:
     return found[1]
 
 
+def path_without_lucius() -> str:
+    return os.pathsep.join(one for one in os.environ["PATH"].split(os.pathsep) if Path(one) != LUCIUS.parent)
+
+
+def test_the_steps_after_new_service_work_in_the_new_folder(tmp_path: Path) -> None:
+    folder, near = LUCIUS.parents[1], os.path.join("bin", "lucius")
+    words = [near, "new", "service", "tally", "--folder", str(tmp_path / "tally")]
+    settings = environment({"PATH": path_without_lucius()})
+    made = subprocess.run(words, cwd=folder, env=settings, capture_output=True, text=True, timeout=60)
+    assert made.returncode == 0, made.stderr
+    assert f"registry {LUCIUS} up --no-services" in made.stdout
+    assert f"&& {LUCIUS.parent / 'python'} service.py" in made.stdout
+    assert f"&& {LUCIUS} submit command.json --watch" in made.stdout
+
+
 def test_a_hint_is_a_command_that_the_shell_finds() -> None:
     folder, near = LUCIUS.parents[1], os.path.join("bin", "lucius")
-    others = os.pathsep.join(one for one in os.environ["PATH"].split(os.pathsep) if Path(one) != LUCIUS.parent)
+    others = path_without_lucius()
     assert unreachable(str(LUCIUS), f"{LUCIUS.parent}{os.pathsep}{others}", folder) == "lucius"
     assert unreachable(near, others, folder) == near
     assert unreachable(str(LUCIUS), others, folder / "lib") == str(LUCIUS)

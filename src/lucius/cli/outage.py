@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
-
-import click
+from typing import TYPE_CHECKING, TypeVar
 
 from lucius.cli.connection import ApiSession
-from lucius.cli.failures import CommandFailed, Unreachable, problem_text
+from lucius.cli.failures import CommandFailed, Unreachable, printable, problem_text
 from lucius.cli.output.printing import show_line
 from lucius.client.call import Script
 from lucius.client.errors import ClientError
 from lucius.client.retrying import may_pass
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 UNMENTIONED_SECONDS = 1.0
 """A shorter outage, such as one refused call, is not worth a line."""
@@ -22,16 +23,20 @@ PAUSE_SECONDS = 0.25
 PAUSE_SECONDS_MAX = 2.0
 
 T = TypeVar("T")
+Say = Callable[[str], None]
 
 
 class PatientSession:
     """Repeats a call until it is answered. Only for calls that change nothing."""
 
-    def __init__(self, client: ApiSession, away_seconds_max: float, what: str, stop: threading.Event) -> None:
+    def __init__(
+        self, client: ApiSession, away_seconds_max: float, what: str, say: Say, stop: threading.Event | None = None
+    ) -> None:
         self._client = client
         self._away_seconds_max = away_seconds_max
         self._what = what
-        self._stop = stop
+        self._say = say
+        self._stop = stop or threading.Event()
 
     def run(self, script: Callable[[], Script[T]]) -> T:
         """`script` is called again for each try. Raises the last failure once the server was away for too long."""
@@ -50,7 +55,7 @@ class PatientSession:
                 away_since = now if away_since is None else away_since
                 if now - away_since >= UNMENTIONED_SECONDS and not is_mentioned:
                     is_mentioned = True
-                    self._say(cause)
+                    self._say(self._outage(cause))
                 left = self._away_seconds_max - (now - away_since)
                 if left <= 0:
                     message = f"{error.message}\n{self._what} continues when the server does."
@@ -58,10 +63,30 @@ class PatientSession:
             self._stop.wait(min(pause, left))
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
         if is_mentioned and away_since is not None:
-            click.echo(f"The server answers again after {time.monotonic() - away_since:.0f} s.", err=True)
+            self._say(f"The server answers again after {time.monotonic() - away_since:.0f} s.")
         return answer
 
-    def _say(self, cause: ClientError) -> None:
+    def _outage(self, cause: ClientError) -> str:
         reason = cause.message if cause.status is None else problem_text(cause.status, cause.problem).splitlines()[0]
         limit = f"it is tried for up to {self._away_seconds_max:g} s"
-        show_line(f"{self._client.transport.url} does not answer: {reason}; {limit}.", err=True)
+        return f"{self._client.transport.url} does not answer: {reason}; {limit}."
+
+
+def say_on_stderr(line: str) -> None:
+    show_line(line, err=True)
+
+
+class Note:
+    """What was said last, for a view that is redrawn: a line beside it would be overwritten."""
+
+    def __init__(self) -> None:
+        self._text = ""
+
+    def __call__(self, line: str) -> None:
+        self._text = line
+
+    def below(self, view: RenderableType) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        return Group(view, Text(""), Text(printable(self._text), "yellow")) if self._text else view

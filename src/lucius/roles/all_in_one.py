@@ -86,8 +86,8 @@ def _farewell(settings: Settings, data: Path) -> str:
     if settings.ledger == "memory":
         return "LUCIUS has stopped. Its jobs were in memory and are gone."
     if settings.ledger == "sqlite":
-        return f"LUCIUS has stopped. Its jobs are kept in {data} and continue when it is started again."
-    return "LUCIUS has stopped. Its jobs are kept in its ledger and continue when it is started again."
+        return f"LUCIUS has stopped. Its jobs are kept in {data} and continue with the next start."
+    return "LUCIUS has stopped. Its jobs are kept in its ledger and continue with the next start."
 
 
 def _raise_failure(services: asyncio.Task[object], settings: Settings) -> None:

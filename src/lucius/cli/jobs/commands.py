@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from lucius.cli.failures import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_OK, EXIT_REFUSED, Invalid
+from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK, EXIT_REFUSED, Invalid
+from lucius.cli.interrupted import left_alone
 from lucius.cli.output.printing import (
     output_option,
     say_more,
@@ -280,9 +281,8 @@ def follow(client: ApiSession, job_id: str, timeout_seconds: float, output: str)
         else:
             job = watch_job(client, job_id, timeout_seconds)
     except KeyboardInterrupt:
-        advice = f"`lucius watch {job_id}` follows it, `lucius cancel {job_id}` cancels it."
-        click.echo(hint(f"\nInterrupted. Job {job_id} continues. {advice}"), err=True)
-        raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+        commands = {f"lucius watch {job_id}": "follows it", f"lucius cancel {job_id}": "cancels it"}
+        raise left_alone(f"Job {job_id}", commands) from None
     if output == "json":
         show_json(job)
     else:

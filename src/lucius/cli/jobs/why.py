@@ -64,7 +64,8 @@ def explanation_lines(explanation: Explanation) -> list[str]:
     sentences = [hint(sentence) for sentence in explanation.sentences]
     if not explanation.commands:
         return sentences
-    return [*sentences, "Next:", *(f"  {as_typed(command)}\n      {use}" for command, use in explanation.commands)]
+    steps = [line for command, use in explanation.commands for line in (f"  {as_typed(command)}", f"      {use}")]
+    return [*sentences, "Next:", *steps]
 
 
 # --- A job that waits ------------------------------------------------------------------------------------------------

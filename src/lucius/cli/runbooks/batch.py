@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lucius.cli.failures import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_OK, Unusable
+from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK, Unusable
+from lucius.cli.interrupted import left_alone
 from lucius.cli.output.printing import (
     open_console,
     output_option,
@@ -159,9 +160,8 @@ def watch(connection: Connection, batch_id: int, timeout: float, output: str) ->
             else:
                 ended = watch_batch(client, batch_id, timeout)
     except KeyboardInterrupt:
-        advice = f"`lucius batch watch {batch_id}` follows it, `lucius batch cancel {batch_id}` cancels it."
-        click.echo(hint(f"\nInterrupted. Batch {batch_id} continues. {advice}"), err=True)
-        raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+        commands = {f"lucius batch watch {batch_id}": "follows it", f"lucius batch cancel {batch_id}": "cancels it"}
+        raise left_alone(f"Batch {batch_id}", commands) from None
     completed = ended.get("status") == "completed"
     if output == "text":
         show_line(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import click
 from lucius.cli.connection import ApiSession
 from lucius.cli.failures import TimedOut
 from lucius.cli.jobs.watch import AWAY_SECONDS_MAX
-from lucius.cli.outage import PatientSession
+from lucius.cli.outage import Note, PatientSession, Say, say_on_stderr
 from lucius.cli.output.live import redrawn
 from lucius.cli.runbooks.files import now
 from lucius.cli.runbooks.progress import batch_view
@@ -44,7 +43,7 @@ def watch(client: ApiSession, batch_id: int, timeout_seconds: float) -> Batch:
         for line in lines.of(events):
             click.echo(line)
 
-    return _poll(client, batch_id, timeout_seconds, show)
+    return _poll(client, batch_id, timeout_seconds, show, say_on_stderr)
 
 
 class EventLines:
@@ -66,17 +65,18 @@ def _watch_on_terminal(client: ApiSession, batch_id: int, timeout_seconds: float
         nonlocal latest
         latest = (batch, events[:EVENTS_SHOWN])
 
+    note = Note()
+
     def view(width: int, live: bool) -> RenderableType:
-        return batch_view(latest[0], now(), width, latest[1] if live else (), live=live)
+        shown = batch_view(latest[0], now(), width, latest[1] if live else (), live=live)
+        return note.below(shown) if live else shown
 
     with redrawn(view, REDRAWS_PER_SECOND):
-        return _poll(client, batch_id, timeout_seconds, show)
+        return _poll(client, batch_id, timeout_seconds, show, note)
 
 
-def _poll(client: ApiSession, batch_id: int, timeout_seconds: float, show: Show) -> Batch:
-    patient = PatientSession(
-        client, min(AWAY_SECONDS_MAX, timeout_seconds), f"Batch {batch_id}", stop := threading.Event()
-    )
+def _poll(client: ApiSession, batch_id: int, timeout_seconds: float, show: Show, say: Say) -> Batch:
+    patient = PatientSession(client, min(AWAY_SECONDS_MAX, timeout_seconds), f"Batch {batch_id}", say)
     started_at = time.monotonic()
     while True:
         batch = patient.run(lambda: batch_calls.get_batch(batch_id))
@@ -85,6 +85,6 @@ def _poll(client: ApiSession, batch_id: int, timeout_seconds: float, show: Show)
             return batch
         elapsed = time.monotonic() - started_at
         try:
-            stop.wait(batch_calls.next_look_seconds(batch, batch_id, elapsed, timeout_seconds))
+            time.sleep(batch_calls.next_look_seconds(batch, batch_id, elapsed, timeout_seconds))
         except WaitTimedOut as error:
             raise TimedOut(error.message) from error
