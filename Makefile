@@ -30,10 +30,10 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@echo "Installed $(BIN)/lucius."
 
 wheel: setup ## Build LUCIUS as a wheel into dist/, with its locked requirements beside it
-	@$(BIN)/python -m hatchling build -t wheel -d $(DIST) >/dev/null
+	@$(BIN)/python -m hatchling build -t wheel -d $(DIST)
 	@cp requirements/runtime.txt $(DIST)/requirements.txt
 	@cp requirements/base.txt $(DIST)/requirements-base.txt
-	@ls $(DIST)/*.whl $(DIST)/requirements*.txt
+	@ls $(DIST)/requirements.txt $(DIST)/requirements-base.txt
 
 run: setup ## Start LUCIUS on the embedded default, run the sample job, leave the API up
 	@$(BIN)/lucius up --sample

@@ -37,6 +37,7 @@ def running(script: str, folder: Path, environ: dict[str, str], said: str) -> It
         yield
         os.killpg(program.pid, signal.SIGINT)
         program.wait(STOP_SECONDS_MAX)
+        assert "LUCIUS" not in said or " has stopped." in log.read_text("utf-8")
     finally:
         if program.poll() is None:
             os.killpg(program.pid, signal.SIGKILL)
@@ -69,7 +70,7 @@ def test_the_page_leads_from_a_bare_machine_to_a_finished_job(tmp_path: Path) ->
         run(settings + upgrade)
         with ExitStack() as terminals:
             terminals.enter_context(running(entered + api, tmp_path, environ, "LUCIUS API at"))
-            terminals.enter_context(running(entered + reconciler, tmp_path, environ, "reconciler is running"))
+            terminals.enter_context(running(entered + reconciler, tmp_path, environ, "LUCIUS reconciler is running"))
             terminals.enter_context(running(entered + services, tmp_path, environ, "serves"))
             shown = run(entered + submit)
     finally:

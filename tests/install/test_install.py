@@ -34,7 +34,7 @@ def run(*command: str | Path, folder: Path = ROOT) -> str:
 
 def test_the_wheel_and_its_locked_requirements_work_in_an_empty_environment(tmp_path: Path) -> None:
     dist, venv = tmp_path / "dist", tmp_path / "venv"
-    run("make", "--no-print-directory", "wheel", f"DIST={dist}")
+    run("make", "--no-print-directory", "wheel", f"DIST={dist}", f"VENV={Path(sys.executable).parents[1]}")
     assert {path.name for path in dist.iterdir()} == {
         f"lucius-{__version__}-py3-none-any.whl",
         "requirements.txt",

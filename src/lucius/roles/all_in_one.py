@@ -15,7 +15,7 @@ from lucius.api.serving import STOP_SECONDS, listen, reachable, served
 from lucius.bootstrap import open_app
 from lucius.domain.job import TEMPORAL
 from lucius.local_secrets import with_secrets
-from lucius.roles.running import first_of, run
+from lucius.roles.running import first_of, run, say_stopped
 from lucius.settings import Settings, SettingsError
 from lucius.telemetry.logs import configure_logs
 
@@ -78,8 +78,7 @@ async def _up(settings: Settings, services: bool, sample: Sample | None) -> None
             helper.cancel()
         for task in helpers[:1]:
             _raise_failure(task, settings)
-    after_ctrl_c = "\n" if sys.stderr.isatty() else ""  # The terminal has written ^C on this line.
-    print(f"{after_ctrl_c}{_farewell(settings, data)}", file=sys.stderr, flush=True)
+    say_stopped(_farewell(settings, data))
 
 
 def _farewell(settings: Settings, data: Path) -> str:
