@@ -6,13 +6,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DIST := dist
 PYTHONS := 3.11 3.12 3.13 3.14
 # The files with tests that have a long form, the attacks aside.
 LONG_FORMS = $(shell grep -rlE 'tests\.long_form' tests --include='test_*.py' | grep -v '^tests/attack/')
 export UV_PYTHON_DOWNLOADS := never
 export UV_SYSTEM_CERTS := 1
 
-.PHONY: help setup run migrate check test test-long test-matrix attack coverage bench lock diagrams clean
+.PHONY: help setup wheel run migrate check test test-long test-matrix attack coverage bench lock diagrams clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -20,11 +21,19 @@ help: ## List the targets
 setup: $(STAMP) ## Install LUCIUS and its tools into .venv
 
 $(STAMP): requirements/dev.txt pyproject.toml
+	@echo "Installing LUCIUS into $(VENV) (once, and when its requirements change): a minute or so …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements/dev.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
+	@echo "Installed $(BIN)/lucius."
+
+wheel: setup ## Build LUCIUS as a wheel into dist/, with its locked requirements beside it
+	@$(BIN)/python -m hatchling build -t wheel -d $(DIST)
+	@cp requirements/runtime.txt $(DIST)/requirements.txt
+	@cp requirements/base.txt $(DIST)/requirements-base.txt
+	@ls $(DIST)/requirements.txt $(DIST)/requirements-base.txt
 
 run: setup ## Start LUCIUS on the embedded default, run the sample job, leave the API up
 	@$(BIN)/lucius up --sample
@@ -70,6 +79,7 @@ diagrams: setup ## Draw the state diagrams of docs/reference/states.md from the 
 
 lock: setup ## Pin the dependencies again, with hashes and without addresses
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url --quiet -o requirements/runtime.txt
+	@$(BIN)/uv pip compile pyproject.toml -c requirements/runtime.txt --generate-hashes --no-emit-index-url --quiet -o requirements/base.txt
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --group dev -c requirements/runtime.txt --generate-hashes --no-emit-index-url --quiet -o requirements/dev.txt
 	@echo uv | $(BIN)/uv pip compile - --generate-hashes --no-emit-index-url --no-header --quiet -o requirements/uv.txt
 

@@ -376,7 +376,9 @@ def _temporal_engine(
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("temporalio"):
             raise
-        raise SettingsError("LUCIUS_ENGINE=temporal needs the extra `temporal`: install lucius[temporal]") from error
+        raise SettingsError(
+            "LUCIUS_ENGINE=temporal needs the extra `temporal`: pip install '.[temporal]' in a clone of LUCIUS"
+        ) from error
     warm_up()  # That import added types, which the threads of a worker decode.
     options = temporal_settings(settings)
     return TemporalEngine(

@@ -167,8 +167,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     webhook_calls_per_host_max: int = 8
 
     # Telemetry.
-    log_level: str = "INFO"
-    log_format: str = "json"
+    log_level: str = "auto"
+    """A level, or `auto`: WARNING if standard error is a terminal, INFO otherwise."""
+    log_format: str = "auto"
+    """`json`, `text`, or `auto`: short lines for people if standard error is a terminal, JSON otherwise."""
     otlp_endpoint: str = ""
 
     registry_reload_seconds: float = 2.0

@@ -49,14 +49,14 @@ def test_every_package_of_the_extra_is_known() -> None:
 def test_commands_of_the_server_name_the_extra_that_is_missing(command: tuple[str, ...]) -> None:
     ended = run_without(set(SERVER_PACKAGES), *command)
     assert ended.returncode == 2, ended.stderr
-    assert "this needs the server's packages: pip install 'lucius[server]'" in ended.stderr
+    assert "this needs the server's packages: pip install '.[server]' in a clone of LUCIUS" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
 def test_one_missing_package_deep_inside_is_named() -> None:
     ended = run_without({"uvloop"}, "db", "verify")
     assert ended.returncode == 2, ended.stderr
-    assert "pip install 'lucius[server]' (uvloop is not installed)" in ended.stderr
+    assert "pip install '.[server]' in a clone of LUCIUS (uvloop is not installed)" in ended.stderr
 
 
 def test_defect_inside_lucius_is_not_taken_for_a_missing_package() -> None:

@@ -73,7 +73,7 @@ def test_plan_with_faults_is_shown_and_is_exit_code_3(files: Path) -> None:
     ended = call(plan, "move.yaml", "--members", "people.csv")
     assert ended.exit_code == 3
     assert "1 fault:" in ended.stdout
-    assert "row 4 (dora)" in ended.stdout
+    assert "line 5 (dora)" in ended.stdout
     assert "Member anna" in ended.stdout
 
 

@@ -69,7 +69,7 @@ def test_every_fault_is_shown_as_file_and_line(tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         (("runbook", "validate", "not-there.yaml"), "does not exist"),
-        (("batch", "create", "x", "--csv", "latin.csv"), "is not text in UTF-8"),
+        (("batch", "create", "x", "--csv", "latin.csv"), "latin.csv:2: not UTF-8"),
         (("batch", "create", "x", "--csv", "members.csv", "--start", "tomorrow"), "is not a time such as"),
         (
             ("batch", "create", "x", "--csv", "members.csv", "--start", "0001-01-01T00:00+23:59"),
@@ -164,5 +164,5 @@ def test_commands_that_need_the_server_say_so(tmp_path: Path, command: tuple[str
     (tmp_path / "r.yaml").write_text("name: x\n")
     ended = run_without(set(SERVER_PACKAGES), "runbook", *command)
     assert ended.returncode == 2, ended.stderr
-    assert "this needs the server's packages: pip install 'lucius[server]'" in ended.stderr
+    assert "this needs the server's packages: pip install '.[server]' in a clone of LUCIUS" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from planted import FAULTS
+from planted import FAULTS, WRITES_ALWAYS
 
 IDS = ("jobId", "stepId", "tenant_id", "attempt_no", "lease_id")
 SLOTS = 4
@@ -268,7 +268,8 @@ class Worker:
             folder = Path(urlsplit(directive["workspace_ref"]).path)
         target = (folder.parent / "shared" if self.fault == "writes-outside" else folder) / "count" / "output.json"
         write(target, json.dumps({"words": len(text.split()), "lines": text.count("\n")}))
-        if directive["last_step"] and self.fault != "writes-no-output":
+        is_published = directive["last_step"] or self.fault == WRITES_ALWAYS
+        if is_published and self.fault != "writes-no-output":
             attempt.look()
             shutil.copyfile(target, path_of(directive["output_ref"]))
         return {"output_ref": target.as_uri(), "words": len(text.split())}
@@ -311,7 +312,7 @@ def write(path: Path, content: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--fault", choices=["", *FAULTS], default="")
+    parser.add_argument("--fault", choices=["", *FAULTS, WRITES_ALWAYS], default="")
     parser.add_argument("--rush", action="store_true")
     options = parser.parse_args()
     worker = Worker(options.fault, options.rush)

@@ -20,6 +20,9 @@ class Planted:
 ACK_CASES = ("ack-answer-lost", "ack-answer-late", "ack-stale", "ack-unavailable")
 BEAT_CASES = ("heartbeat-unavailable", "stale-in-work", "cancel-in-work")
 
+WRITES_ALWAYS = "writes-always"
+"""Writes to output_ref whatever last_step says: a fault only of a step that is not the last (`--not-last`)."""
+
 FAULTS = {
     "never-acks": Planted(
         "sends no ACK", ("ack-in-time", "backlog"), not_run=(*ACK_CASES, "crash-before-ack"), is_full=True

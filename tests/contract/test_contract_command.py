@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 from kit import LUCIUS, broken, environment, run_kit
+from planted import WRITES_ALWAYS
 
 SECONDS_MAX = 60.0
 QUICK = ("--only", "ack-in-time", "--only", "result-good")
@@ -28,6 +29,17 @@ def test_the_report_says_what_happened_why_it_matters_and_what_to_do() -> None:
     assert re.search(r"RESULT +\w{8}/1 +status SUCCEEDED +200 APPLIED", ran.stdout)
     assert "3 cases in" in ran.stdout
     assert "\033" not in ran.stdout
+
+
+def test_a_step_that_is_not_the_last_writes_no_output() -> None:
+    right = run_kit("--not-last", "--output", "json", *QUICK, service=broken("writes-no-output"))
+    assert (right.exit_code, right.statuses()["result-good"]) == (0, "PASS"), right.stdout
+    wrong = run_kit("--not-last", *QUICK, service=broken(WRITES_ALWAYS))
+    assert wrong.exit_code == 1
+    assert "as last_step is false" in wrong.stdout
+    told = run_kit(*QUICK, service=broken("writes-no-output"))
+    assert told.exit_code == 1
+    assert "pass --not-last" in told.stdout, "whoever tests such a step without the option learns of it"
 
 
 def test_the_service_s_own_words_are_shown_when_it_dies() -> None:

@@ -50,8 +50,8 @@ def test_models_codes_and_extras_are_named() -> None:
     for name in (HASH, WORDLLAMA, EXTRACTIVE, "ENDPOINT_UNAVAILABLE", "ENDPOINT_ANSWER_INVALID", "ENDPOINT_REFUSED"):
         assert f"`{name}`" in PAGE, name
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-    named = set(re.findall(r"lucius\[(\w+)\]", PAGE))
+    named = set(re.findall(r"pip install '\.\[(\w+)\]'", PAGE))
     assert named == {"server", "reference", "ocr", "embedding"}
     assert named <= set(extras)
     for hint, extra in ((document.OCR_HINT, "ocr"), (models.WORDLLAMA_HINT, "embedding")):
-        assert f"pip install 'lucius[{extra}]'" in hint
+        assert f"pip install '.[{extra}]' in a clone of LUCIUS" in hint

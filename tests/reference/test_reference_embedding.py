@@ -110,7 +110,7 @@ def test_wordllama_without_its_library_says_what_to_install(make: Make, monkeypa
     monkeypatch.setitem(sys.modules, "wordllama", None)
     failure = failure_of(make("embedding", MINUTES, {"model": "wordllama-256"}))
     assert failure.code == "MODEL_NOT_INSTALLED"
-    assert "pip install 'lucius[embedding]'" in failure.message
+    assert "pip install '.[embedding]' in a clone of LUCIUS" in failure.message
 
 
 def test_vectors_that_the_next_step_could_not_read_are_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,14 +100,14 @@ def test_an_image_without_letters_holds_no_text(make: Make, tmp_path: Path) -> N
 def test_without_the_engine_an_image_says_what_to_install(make: Make, no_engine: None) -> None:
     failure = failure_of(make("ocr", RECEIPT))
     assert failure.code == "INPUT_UNDECODABLE"
-    assert "pip install 'lucius[ocr]'" in failure.message
+    assert "pip install '.[ocr]' in a clone of LUCIUS" in failure.message
 
 
 def test_without_the_engine_scanned_pages_are_counted_and_not_hidden(make: Make, scan: Path, no_engine: None) -> None:
     assert read(make("ocr", scan)).artifacts["unread_pages"] == 1
     failure = failure_of(make("ocr", scan, {"pages": "2"}))
     assert failure.code == "NO_TEXT"
-    assert "pip install 'lucius[ocr]'" in failure.message
+    assert "pip install '.[ocr]' in a clone of LUCIUS" in failure.message
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "TIFF", "BMP", "WEBP"])

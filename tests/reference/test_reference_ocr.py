@@ -120,4 +120,4 @@ def test_a_pdf_without_its_library_says_what_to_install(make: Make, monkeypatch:
     monkeypatch.setitem(sys.modules, "pypdf", None)
     failure = failure_of(make("ocr", CONTRACT))
     assert failure.code == "LIBRARY_MISSING"
-    assert "pip install 'lucius[reference]'" in failure.message
+    assert "pip install '.[reference]' in a clone of LUCIUS" in failure.message

@@ -76,7 +76,7 @@ def test_registry_python_and_toml_are_valid(here: Path, name: str) -> None:
         ast.parse((project / path).read_text("utf-8"))
     about = tomllib.loads((project / "pyproject.toml").read_text("utf-8"))["project"]
     assert about["name"] == f"{name}-service"
-    assert about["dependencies"] == ["lucius"]
+    assert about["dependencies"] == [], "no registry has LUCIUS"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -205,18 +205,6 @@ def test_scaffold_loads_nothing_else_of_lucius() -> None:
     code = "import sys, lucius.scaffold; print(sorted(name for name in sys.modules if name.startswith('lucius')))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout.strip() == "['lucius', 'lucius.scaffold']"
-
-
-def test_templates_are_in_the_wheel(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=root, capture_output=True, timeout=120, check=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    listed = subprocess.run(
-        [sys.executable, "-m", "zipfile", "-l", str(wheel)], capture_output=True, text=True, timeout=60, check=True
-    )
-    for template in scaffold.FILES:
-        assert f"lucius/scaffold/service/{template} " in listed.stdout
 
 
 @pytest.mark.timeout(900)

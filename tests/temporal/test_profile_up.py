@@ -168,7 +168,7 @@ def test_package_that_is_missing_is_named_with_its_extra(missing: str, tmp_path:
         env=environment({}), capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert ended.returncode == 2, ended.stderr
-    assert "pip install 'lucius[server,temporal,postgres,profile]'" in ended.stderr
+    assert "pip install '.[server,temporal,postgres,profile]' in a clone of LUCIUS" in ended.stderr
     assert f"({missing} is not installed)" in ended.stderr
     assert "Traceback" not in ended.stderr
 

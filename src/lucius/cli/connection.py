@@ -44,4 +44,4 @@ class Connection:
         return open_session(self.url, self.key())
 
     def key(self) -> str:
-        return self.api_key or find_key(self.url)
+        return (self.api_key or "").strip() or find_key(self.url)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from lucius.cli.output.program import hint
 from lucius.client import errors as client_errors
 from lucius.client.errors import ClientError
 
@@ -45,6 +46,9 @@ HINTS = {
 
 class CommandFailed(click.ClickException):
     """An error reported by a message on stderr and an exit code."""
+
+    def format_message(self) -> str:
+        return hint(self.message)
 
 
 class Unusable(CommandFailed):

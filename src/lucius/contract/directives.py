@@ -35,6 +35,8 @@ class Sample:
     input_path: Path | None = None
     slow_payload: Any = None
     slow_input_path: Path | None = None
+    is_last: bool = True
+    """Whether the step is the job's last, whose service writes the final result to `output_ref`."""
 
 
 class Directives:
@@ -72,7 +74,7 @@ class Directives:
             "protocol_id": sample.step_type,
             "step_type": sample.step_type,
             "service": sample.service,
-            "last_step": True,
+            "last_step": sample.is_last,
             "lease_seconds": lease_seconds,
             "input_ref": (self._slow_input if is_slow else self._input).as_uri(),
             "output_ref": output.as_uri(),

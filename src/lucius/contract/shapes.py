@@ -20,7 +20,9 @@ class Shapes:
         try:
             import jsonschema_rs
         except ImportError as error:
-            raise KitUnusable("the contract kit needs jsonschema-rs: install the extra, lucius[contract]") from error
+            raise KitUnusable(
+                "the contract kit needs jsonschema-rs: pip install '.[contract]' in a clone of LUCIUS"
+            ) from error
         folder = resources.files("lucius.domain.schemas")
         self._validators = {
             kind: jsonschema_rs.validator_for(json.loads(folder.joinpath(f"{kind.lower()}.json").read_text("utf-8")))

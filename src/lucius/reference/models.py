@@ -16,7 +16,7 @@ from lucius.reference.endpoint import Endpoint, read_endpoint
 PREFIX = "LUCIUS_EMBEDDING"
 HASH = vectors.MODEL
 WORDLLAMA = "wordllama-256"
-WORDLLAMA_HINT = f"the model {WORDLLAMA!r} needs its library: pip install 'lucius[embedding]'"
+WORDLLAMA_HINT = f"the model {WORDLLAMA!r} needs its library: pip install '.[embedding]' in a clone of LUCIUS"
 BATCH_TEXTS_MAX = 64
 BATCH_CHARACTERS_MAX = 100_000
 BATCH_SECONDS_MAX = 60.0

@@ -24,7 +24,9 @@ def pdf_pages(content: bytes, ranges: PageRanges, attempt: Attempt) -> list[Page
         # The library is slow to load, and most processes that import this package never open a PDF.
         from pypdf import PdfReader
     except ModuleNotFoundError as error:
-        raise NonRetryable("LIBRARY_MISSING", "reading PDFs needs pypdf: pip install 'lucius[reference]'") from error
+        raise NonRetryable(
+            "LIBRARY_MISSING", "reading PDFs needs pypdf: pip install '.[reference]' in a clone of LUCIUS"
+        ) from error
     try:
         return _pages(PdfReader(io.BytesIO(content)), ranges, attempt)
     except (StepFailed, WorkStopped, MemoryError):

@@ -15,7 +15,7 @@ from lucius.api.serving import STOP_SECONDS, listen, reachable, served
 from lucius.bootstrap import open_app
 from lucius.domain.job import TEMPORAL
 from lucius.local_secrets import with_secrets
-from lucius.roles.running import first_of, run
+from lucius.roles.running import first_of, run, say_stopped
 from lucius.settings import Settings, SettingsError
 from lucius.telemetry.logs import configure_logs
 
@@ -78,6 +78,15 @@ async def _up(settings: Settings, services: bool, sample: Sample | None) -> None
             helper.cancel()
         for task in helpers[:1]:
             _raise_failure(task, settings)
+    say_stopped(_farewell(settings, data))
+
+
+def _farewell(settings: Settings, data: Path) -> str:
+    if settings.ledger == "memory":
+        return "LUCIUS has stopped. Its jobs were in memory and are gone."
+    if settings.ledger == "sqlite":
+        return f"LUCIUS has stopped. Its jobs are kept in {data} and continue with the next start."
+    return "LUCIUS has stopped. Its jobs are kept in its ledger and continue with the next start."
 
 
 def _raise_failure(services: asyncio.Task[object], settings: Settings) -> None:
@@ -93,12 +102,7 @@ def _raise_failure(services: asyncio.Task[object], settings: Settings) -> None:
 
 async def _sample(sample: Sample, settings: Settings, url: str, data: Path) -> None:
     await sample(url, settings.api_key, data)
-    print(
-        f"\nLUCIUS stays up at {url}. Press Ctrl-C to stop it.\n"
-        "In another terminal, `lucius runbook sample` runs a mailbox migration on it.",
-        file=sys.stderr,
-        flush=True,
-    )
+    print(f"\nLUCIUS stays up at {url}. Press Ctrl-C to stop it.", file=sys.stderr, flush=True)
 
 
 def _greeting(settings: Settings, services: bool, management: str, has_own_key: bool) -> str:

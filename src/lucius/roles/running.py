@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -69,6 +70,11 @@ async def first_of(*awaited: Awaitable[object]) -> None:
 
 async def until_signal() -> None:
     await signalled().wait()
+
+
+def say_stopped(line: str) -> None:
+    """The last line of a role. On a terminal it begins a new one, because the terminal has written ^C."""
+    print(f"{chr(10) if sys.stderr.isatty() else ''}{line}", file=sys.stderr, flush=True)
 
 
 def signalled() -> asyncio.Event:

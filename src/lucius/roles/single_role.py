@@ -14,7 +14,7 @@ from lucius.app_context import AppContext
 from lucius.bootstrap import open_app, open_bus, open_runbooks_alone
 from lucius.domain.errors import InfrastructureError
 from lucius.domain.job import TEMPORAL
-from lucius.roles.running import first_of, needs_shared_ledger, run, signalled, until_signal
+from lucius.roles.running import first_of, needs_shared_ledger, run, say_stopped, signalled, until_signal
 from lucius.runbooks.bus_source import BusSource
 from lucius.settings import Settings, SettingsError
 
@@ -70,6 +70,7 @@ async def _api(settings: Settings) -> None:
         say(f"LUCIUS API at {context.settings.public_url}", address)
         await server.until_stopped()
         context.stopping.set()
+    say_stopped("LUCIUS API has stopped.")
 
 
 async def _work(settings: Settings) -> None:
@@ -88,6 +89,7 @@ async def _work(settings: Settings) -> None:
         await first_of(until_signal(), health)
         if not health.cancel():
             await health  # It ended first: raise the failure that stopped the worker.
+    say_stopped("LUCIUS worker has stopped.")
 
 
 async def _until_unhealthy(context: AppContext) -> None:
@@ -114,6 +116,7 @@ async def _reconcile(settings: Settings) -> None:
     async with app as context, managed(context.management, port) as address:
         say("LUCIUS reconciler is running", address)
         await until_signal()
+    say_stopped("LUCIUS reconciler has stopped.")
 
 
 async def _work_on_bus(settings: Settings, worker: FunctionWorker, worker_settings: WorkerSettings | None) -> None:
@@ -130,3 +133,4 @@ async def _run_runbooks(settings: Settings, role: str) -> None:
     async with app as management, managed(management, port) as address:
         say(f"LUCIUS {role} is running", address)
         await until_signal()
+    say_stopped(f"LUCIUS {role} has stopped.")

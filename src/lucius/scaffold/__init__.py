@@ -12,6 +12,8 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
+from lucius import __version__
+
 FILES = {
     "service.py.tmpl": "service.py",
     "protocol.yaml.tmpl": "registry/protocols/$name.yaml",
@@ -46,7 +48,7 @@ def new_service(name: str, folder: Path, step_type: str | None = None) -> list[P
     check_name(name)
     step_type = step_type or request_type_of(name)
     check_step_type(step_type)
-    texts = fill({"name": name, "request_type": request_type_of(name), "step_type": step_type})
+    texts = fill({"name": name, "request_type": request_type_of(name), "step_type": step_type, "version": __version__})
     check_folder(folder)
     try:
         return write_whole(folder, texts)

@@ -24,7 +24,9 @@ from lucius.sql.dialect import for_all_rows
 try:
     import asyncpg
 except ImportError as error:  # pragma: no cover - exercised by installing without the extra
-    raise ImportError("PostgreSQL needs an extra: pip install 'lucius[postgres]'") from error
+    raise ImportError(
+        "PostgreSQL needs the extra `postgres`: pip install '.[postgres]' in a clone of LUCIUS"
+    ) from error
 
 from lucius.sql.postgres_hosts import CONNECT_SECONDS, Hosts, ServerReadOnly, is_read_only
 from lucius.sql.postgres_lock import ProgramLock

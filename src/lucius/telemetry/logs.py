@@ -1,4 +1,7 @@
-"""Logs: one line per record on stderr, as JSON or text, with the ids of its subject and without credentials."""
+"""Logs: one line per record on stderr, as JSON or text, with the ids of its subject and without credentials.
+
+On a terminal, unless configured otherwise: warnings only, as short lines without the ids that the message has anyway.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ FIELDS = ("event", "code", "job_id", "step_id", "tenant_id", "attempt_no", "corr
 """Fields that a record may have in `extra`; a line shows those that are set."""
 TEXT_CHARS_MAX = 16_384
 
+AUTO = "auto"
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+FORMATS = ("json", "text")
 _TALKATIVE = ("httpx", "httpcore")
 """Loggers that log every address they call, which may contain a secret."""
 
@@ -37,15 +42,18 @@ def job_fields(job: Job) -> dict[str, Any]:
 def configure_logs(settings: Settings, secrets: Iterable[str] = ()) -> None:
     """Send this process's logs to stderr as configured. `secrets` are removed from every line. Calling it again
     replaces the earlier setup. Raises `SettingsError`."""
+    is_terminal = sys.stderr.isatty()
     level = settings.log_level.upper()
+    if level == AUTO.upper():
+        level = "WARNING" if is_terminal else "INFO"
     if level not in LEVELS:
-        raise SettingsError(f"LUCIUS_LOG_LEVEL={settings.log_level!r}: there are {', '.join(LEVELS)}")
-    if settings.log_format not in ("json", "text"):
-        raise SettingsError(f"LUCIUS_LOG_FORMAT={settings.log_format!r}: there are json and text")
+        raise SettingsError(f"LUCIUS_LOG_LEVEL={settings.log_level!r}: there are {', '.join(LEVELS)} and {AUTO}")
+    if settings.log_format not in (AUTO, *FORMATS):
+        raise SettingsError(f"LUCIUS_LOG_FORMAT={settings.log_format!r}: there are {', '.join(FORMATS)} and {AUTO}")
     own = (settings.api_key, *(key.partition(":")[2] for key in settings.callback_keys))
     redactor = Redactor((*own, *secrets))
     handler = LogHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter(redactor) if settings.log_format == "json" else TextFormatter(redactor))
+    handler.setFormatter(_formatter(settings.log_format, is_terminal)(redactor))
     root = logging.getLogger()
     for other in [other for other in root.handlers if isinstance(other, LogHandler)]:
         root.removeHandler(other)
@@ -54,6 +62,12 @@ def configure_logs(settings: Settings, secrets: Iterable[str] = ()) -> None:
     logging.getLogger("lucius").setLevel(level)
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _formatter(log_format: str, is_terminal: bool) -> type[_Formatter]:
+    if log_format == AUTO:
+        return TerminalFormatter if is_terminal else JsonFormatter
+    return JsonFormatter if log_format == "json" else TextFormatter
 
 
 class LogHandler(logging.StreamHandler[Any]):
@@ -114,6 +128,16 @@ class TextFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {name}={value}" for name, value in self._fields(record).items())
         line = f"{iso(int(record.created * 1000))} {record.levelname:<7} {record.name}: {self._message(record)}{fields}"
+        error = self._error(record) or ""
+        return "\n    ".join(escaped(part) for part in (line, *error.split("\n")) if part)
+
+
+class TerminalFormatter(_Formatter):
+    """For the person who looks at the terminal: the time of day in UTC, the level, the message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time_of_day = iso(int(record.created * 1000))[11:19]
+        line = f"{time_of_day} {record.levelname:<8} {self._message(record)}"
         error = self._error(record) or ""
         return "\n    ".join(escaped(part) for part in (line, *error.split("\n")) if part)
 

@@ -87,7 +87,8 @@ def open_traces(settings: Settings) -> Traces:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
         raise SettingsError(
-            "LUCIUS_OTLP_ENDPOINT needs the extra `otel`: install lucius[otel], or leave the setting out"
+            "LUCIUS_OTLP_ENDPOINT needs the extra `otel`: pip install '.[otel]'"
+            " in a clone of LUCIUS, or leave the setting out"
         ) from error
     endpoint = settings.otlp_endpoint.rstrip("/")
     if not endpoint.endswith("/v1/traces"):

@@ -110,7 +110,7 @@ def test_the_first_members_are_shown_or_those_that_are_named() -> None:
 
 def test_rows_that_cannot_be_used_are_named() -> None:
     assert len(plan().faults) == 1
-    assert "row 5 (emil)" in plan().faults[0]
+    assert "line 6 (emil)" in plan().faults[0]
 
 
 def test_variables_that_are_no_column_are_named_with_line_and_step() -> None:

@@ -209,7 +209,7 @@ async def test_batches_come_from_the_time_column_and_unusable_rows_take_no_part(
     report = await rehearse(content, members, None, Behaviour(default=NONE))
     assert [(one.members, one.status) for one in report.batches] == [(1, "completed")] * 2
     assert len(report.faults) == 1
-    assert report.faults[0].startswith("row 3")
+    assert report.faults[0].startswith("line 4")
 
 
 async def test_phases_that_were_due_before_the_batch_was_made_begin_at_once() -> None:

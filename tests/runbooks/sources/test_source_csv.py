@@ -14,7 +14,6 @@ from lucius.runbooks.core.definition.model import DataSource
 from lucius.runbooks.sources.csv_text import read_csv, write_csv
 from lucius.runbooks.sources.limits import SourceError, SourceLimits
 from lucius.runbooks.sources.reading import preview, read_source, read_source_members
-from lucius.runbooks.sources.rows import Rows
 
 LIMITS = SourceLimits()
 SOURCE = DataSource(type="csv", connection="MEMBERS_CSV", primary_key="id")
@@ -30,12 +29,13 @@ def faults_of(text: bytes | str, limits: SourceLimits = LIMITS) -> tuple[str, ..
     "text", ["id,name\r\na,Zoë\r\n", "\ufeffid,name\na,Zoë", b"\xef\xbb\xbfid, name\n\na,Zo\xc3\xab\n\n"]
 )
 def test_csv_is_read_with_or_without_a_mark_at_its_start(text: bytes | str) -> None:
-    assert read_csv(text, LIMITS) == Rows(("id", "name"), [("a", "Zoë")])
+    found = read_csv(text, LIMITS)
+    assert (found.columns, found.rows) == (("id", "name"), [("a", "Zoë")])
 
 
 def test_a_quoted_cell_may_hold_lines_and_the_next_fault_has_its_own_line() -> None:
     assert read_csv('id,v\na,"1\n2"\n', LIMITS).rows == [("a", "1\n2")]
-    assert faults_of('id,v\na,"1\n2"\n\nb\n') == ("line 5: 1 cells, but the header has 2",)
+    assert faults_of('id,v\na,"1\n2"\n\nb\n') == ("line 5: 1 cell, but the header has 2",)
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", b"\xef\xbb\xbf"])
@@ -84,9 +84,9 @@ def test_every_fault_is_named_and_the_message_shows_the_first() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (b"id\na\nsecret\xff\n", "not UTF-8 at line 3"),
-        ("id\nsecret\0\n", "NUL character at line 2"),
-        ('id\n"secret\n', "line 2: not readable as CSV"),
+        (b"id\na\nsecret\xff\n", "line 3: not UTF-8"),
+        ("id\nsecret\0\n", "line 2: there is a NUL character"),
+        ('id\n"secret\n', "line 2: a quotation mark is opened and never closed"),
         ("id\nsecret" + "x" * 100, "line 2: column 'id' has more than 50 characters"),
         ("id\n" + "x" * 200_000, "line 2: not readable as CSV"),
         ("id\na\nb\nc\nd\n", "more than 3 rows"),
@@ -142,7 +142,8 @@ _RISKY = st.builds(lambda start, end: start + end, st.text("'=+-@\t\r\n＝01 ,\"
 @given(st.lists(st.tuples(_CELL | _RISKY, _RISKY), max_size=5))
 def test_what_is_written_is_read_back(rows: list[tuple[str, str]]) -> None:
     text = write_csv(("id", "v"), rows)
-    assert read_csv(text, LIMITS) == Rows(("id", "v"), rows)
+    found = read_csv(text, LIMITS)
+    assert (found.columns, found.rows) == (("id", "v"), rows)
     for cell in (cell for line in csv.reader(io.StringIO(text, newline="")) for cell in line):
         bare = cell.lstrip(BLANK)
         assert bare[:1] not in STARTS or NUMBER.fullmatch(cell), "a spreadsheet could run it"

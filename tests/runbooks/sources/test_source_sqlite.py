@@ -153,7 +153,7 @@ async def test_an_address_that_cannot_be_used_is_told_without_showing_it(address
 
 async def test_a_missing_sqlalchemy_names_the_extra(members_db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)
-    assert "install lucius[sources]" in await message_of(members_db, "SELECT upn FROM members")
+    assert "pip install '.[sources]' in a clone of LUCIUS" in await message_of(members_db, "SELECT upn FROM members")
 
 
 @pytest.mark.parametrize(

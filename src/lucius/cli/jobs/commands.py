@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK, EXIT_REFUSED, Invalid
+from lucius.cli.interrupted import left_alone
 from lucius.cli.output.printing import (
     output_option,
     say_more,
@@ -20,6 +21,7 @@ from lucius.cli.output.printing import (
     show_sentences,
     show_table,
 )
+from lucius.cli.output.program import hint
 from lucius.client.calls import jobs as job_calls
 
 if TYPE_CHECKING:
@@ -273,13 +275,19 @@ def follow(client: ApiSession, job_id: str, timeout_seconds: float, output: str)
     """Wait for the job to end, show it, and exit with the matching code."""
     from lucius.cli.jobs.watch import watch as watch_job
 
+    try:
+        if output == "json":
+            job = client.run(job_calls.wait(job_id, timeout_seconds=timeout_seconds))
+        else:
+            job = watch_job(client, job_id, timeout_seconds)
+    except KeyboardInterrupt:
+        commands = {f"lucius watch {job_id}": "follows it", f"lucius cancel {job_id}": "cancels it"}
+        raise left_alone(f"Job {job_id}", commands) from None
     if output == "json":
-        job = client.run(job_calls.wait(job_id, timeout_seconds=timeout_seconds))
         show_json(job)
     else:
-        job = watch_job(client, job_id, timeout_seconds)
         if job.get("status") != "SUCCEEDED":
-            click.echo(f"See `lucius why {job_id}`.", err=True)
+            click.echo(hint(f"See `lucius why {job_id}`."), err=True)
     exit_with(job)
 
 

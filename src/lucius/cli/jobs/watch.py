@@ -7,18 +7,21 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lucius.cli.connection import ApiSession
 from lucius.cli.failures import TimedOut
 from lucius.cli.jobs.render import change_lines, job_view, waiting_line, waiting_of
+from lucius.cli.outage import Note, PatientSession, Say, say_on_stderr
 from lucius.cli.output.formatting import moment
 from lucius.cli.output.live import redrawn
 from lucius.client.calls import jobs as job_calls
-from lucius.client.retrying import PATIENCE_SECONDS
 from lucius.client.statuses import JOB_TERMINAL
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 Job = dict[str, Any]
 
@@ -26,6 +29,8 @@ POLL_SECONDS = 0.25
 POLL_SLOW_SECONDS = 1.0
 POLL_SLOW_AFTER_SECONDS = 30.0
 REDRAWS_PER_SECOND = 5.0
+AWAY_SECONDS_MAX = 300.0
+"""How long the server may be away before a watch gives up."""
 NOTEWORTHY_SECONDS = 5.0
 """Outside a live view, a wait of this length gets its own line."""
 
@@ -40,7 +45,7 @@ def watch(client: ApiSession, job_id: str, timeout_seconds: float, stop: threadi
         for line in lines.of(job, datetime.now(UTC)):
             click.echo(line)
 
-    return _poll(client, job_id, timeout_seconds, show, stop)
+    return _poll(client, job_id, timeout_seconds, show, say_on_stderr, stop)
 
 
 class ChangeLines:
@@ -70,8 +75,14 @@ def _watch_on_terminal(client: ApiSession, job_id: str, timeout_seconds: float, 
         nonlocal latest
         latest = job
 
-    with redrawn(lambda width, live: job_view(latest, datetime.now(UTC), width, live=live), REDRAWS_PER_SECOND):
-        return _poll(client, job_id, timeout_seconds, show, stop)
+    note = Note()
+
+    def view(width: int, live: bool) -> RenderableType:
+        shown = job_view(latest, datetime.now(UTC), width, live=live)
+        return note.below(shown) if live else shown
+
+    with redrawn(view, REDRAWS_PER_SECOND):
+        return _poll(client, job_id, timeout_seconds, show, note, stop)
 
 
 def _poll(
@@ -79,12 +90,14 @@ def _poll(
     job_id: str,
     timeout_seconds: float,
     show: Callable[[Job], None],
+    say: Say,
     stop: threading.Event | None,
 ) -> Job:
     stop = stop or threading.Event()
+    patient = PatientSession(client, min(AWAY_SECONDS_MAX, timeout_seconds), f"Job {job_id}", say, stop)
     started = time.monotonic()
     while True:
-        job = client.run(job_calls.get_job(job_id, patience_seconds=PATIENCE_SECONDS))
+        job = patient.run(lambda: job_calls.get_job(job_id))
         show(job)
         elapsed = time.monotonic() - started
         if job.get("status") in JOB_TERMINAL or stop.is_set():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK, Unusable
+from lucius.cli.interrupted import left_alone
 from lucius.cli.output.printing import (
     open_console,
     output_option,
@@ -19,6 +20,7 @@ from lucius.cli.output.printing import (
     show_lines,
     show_sentences,
 )
+from lucius.cli.output.program import hint
 from lucius.cli.runbooks import operate
 from lucius.cli.runbooks.files import now
 from lucius.cli.runbooks.group import OrderedGroup, cursor_option, limit_option, show_event_page
@@ -150,16 +152,21 @@ def watch(connection: Connection, batch_id: int, timeout: float, output: str) ->
     """
     from lucius.cli.runbooks.watch import watch as watch_batch
 
-    with connection.open() as client:
-        if output == "json":
-            ended = client.run(batch_calls.wait(batch_id, timeout_seconds=timeout))
-            show_json(ended)
-        else:
-            ended = watch_batch(client, batch_id, timeout)
+    try:
+        with connection.open() as client:
+            if output == "json":
+                ended = client.run(batch_calls.wait(batch_id, timeout_seconds=timeout))
+                show_json(ended)
+            else:
+                ended = watch_batch(client, batch_id, timeout)
+    except KeyboardInterrupt:
+        commands = {f"lucius batch watch {batch_id}": "follows it", f"lucius batch cancel {batch_id}": "cancels it"}
+        raise left_alone(f"Batch {batch_id}", commands) from None
     completed = ended.get("status") == "completed"
     if output == "text":
         show_line(
-            f"Batch {batch_id} {ended.get('status')}." + ("" if completed else f" See `lucius batch why {batch_id}`.")
+            f"Batch {batch_id} {ended.get('status')}."
+            + ("" if completed else hint(f" See `lucius batch why {batch_id}`."))
         )
     raise click.exceptions.Exit(EXIT_OK if completed else EXIT_JOB_FAILED)
 

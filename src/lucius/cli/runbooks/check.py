@@ -17,6 +17,7 @@ from lucius.cli.runbooks.files import (
     RUNBOOK_BYTES_MAX,
     check_offline,
     fault_lines,
+    faults_in,
     now,
     read_text,
     shown_name,
@@ -110,7 +111,7 @@ def dry_run(
     from lucius.cli.runbooks.render import dry_run_lines
 
     csv = read_text(csv_file, CSV_BYTES_MAX) if csv_file else None
-    with connection.open() as client:
+    with connection.open() as client, faults_in(csv_file):
         answer = client.run(runbook_calls.dry_run(name, csv=csv, start=start, limit=limit))
     if output == "json":
         show_json(answer)

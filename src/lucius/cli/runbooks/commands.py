@@ -10,6 +10,7 @@ import click
 from lucius.cli.failures import EXIT_REFUSED, Refused, Unusable
 from lucius.cli.output.formatting import counted, text_of
 from lucius.cli.output.printing import output_option, show_document, show_json, show_line, show_lines
+from lucius.cli.output.program import hint
 from lucius.cli.output.tables import aligned
 from lucius.cli.runbooks import check, worker
 from lucius.cli.runbooks.files import FILE, RUNBOOK_BYTES_MAX, fault_lines, now, read_text, shown_name
@@ -91,7 +92,7 @@ def list_runbooks(connection: Connection, output: str) -> None:
     elif answer.get("items"):
         show_painted(runbook_table(answer["items"], now()), NOTE_LINES_MAX)
     else:
-        click.echo("No runbooks; `lucius runbook publish FILE` makes one.", err=True)
+        click.echo(hint("No runbooks; `lucius runbook publish FILE` makes one."), err=True)
 
 
 @click.command()

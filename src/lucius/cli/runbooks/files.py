@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from lucius.cli.failures import Unusable, printable
+from lucius.cli.failures import EXIT_REFUSED, CommandFailed, Refused, Unusable, printable
 from lucius.cli.output.formatting import moment
+from lucius.client.errors import ClientError
 
 RUNBOOK_BYTES_MAX = 4 * 1024 * 1024
 CSV_BYTES_MAX = 64 * 1024 * 1024
 START_YEARS = range(1971, 9999)
 """As the server accepts them."""
+
+_LINE = re.compile(r"line (\d+): ")
 
 FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
@@ -32,11 +38,41 @@ def read_text(file: Path, bytes_max: int) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise Unusable(f"{name} is not text in UTF-8: {error.reason} at byte {error.start}") from error
+        line = content.count(b"\n", 0, error.start) + 1
+        raise Unusable(f"{name}:{line}: not UTF-8 ({error.reason}): save the file as UTF-8") from error
 
 
 def shown_name(file: Path) -> str:
     return "standard input" if str(file) == "-" else str(file)
+
+
+@contextmanager
+def faults_in(file: Path | None) -> Iterator[None]:
+    """Tells what the server found wrong with the members of this file by file and line."""
+    try:
+        yield
+    except Refused as error:
+        cause = error.__cause__
+        if file is None or error.code != "MEMBERS_INVALID" or not isinstance(cause, ClientError):
+            raise
+        found = [fault.message for fault in cause.faults] or [cause.message]
+        raise InvalidFile(file, found) from error
+
+
+class InvalidFile(CommandFailed):
+    exit_code = EXIT_REFUSED
+
+    def __init__(self, file: Path, faults: Sequence[str]) -> None:
+        lines = [member_fault(file, fault) for fault in faults]
+        head = [] if len(lines) == 1 else [printable(f"{shown_name(file)} has {len(lines)} faults:")]
+        super().__init__("\n".join([*head, *lines]))
+
+
+def member_fault(file: Path, fault: str) -> str:
+    """`FILE:LINE: message` of a fault that begins with its line, and `FILE: message` of any other."""
+    found = _LINE.match(fault)
+    place = f"{shown_name(file)}:{found[1]}" if found else shown_name(file)
+    return printable(f"{place}: {fault[found.end() :] if found else fault}")
 
 
 def start_time(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:

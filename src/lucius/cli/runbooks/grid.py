@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lucius.cli.output.formatting import clipped, text_of
+from lucius.cli.output.program import hint
 from lucius.cli.output.tables import GAP, aligned
 from lucius.cli.runbooks.render import STATUS_STYLES
 
@@ -104,7 +105,9 @@ def error_lines(members: Sequence[Member]) -> list[str]:
         if step.get("error") and step.get("status") != "cancelled"
     ]
     more = (
-        [f"and {len(found) - ERRORS_MAX} more; `lucius batch export` has them all"] if len(found) > ERRORS_MAX else []
+        [hint(f"and {len(found) - ERRORS_MAX} more; `lucius batch export` has them all")]
+        if len(found) > ERRORS_MAX
+        else []
     )
     return ["", *found[:ERRORS_MAX], *more] if found else []
 

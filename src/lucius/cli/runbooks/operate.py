@@ -9,7 +9,8 @@ import click
 
 from lucius.cli.output.formatting import counted, text_of
 from lucius.cli.output.printing import output_option, show_json
-from lucius.cli.runbooks.files import CSV_BYTES_MAX, FILE, read_text, start_time
+from lucius.cli.output.program import hint
+from lucius.cli.runbooks.files import CSV_BYTES_MAX, FILE, faults_in, read_text, start_time
 from lucius.cli.runbooks.group import say
 from lucius.client.calls import batches as batch_calls
 
@@ -35,7 +36,7 @@ def create(connection: Connection, runbook: str, csv_file: Path, start: str | No
     Its first line names the columns; one of them is the runbook's primary key. A fault in any row rejects the file.
     """
     text = read_text(csv_file, CSV_BYTES_MAX)
-    with connection.open() as client:
+    with connection.open() as client, faults_in(csv_file):
         answer = client.run(batch_calls.create(runbook, text, start=start, advance="manual" if manual else "time"))
     if output == "json":
         show_json(answer)
@@ -43,7 +44,7 @@ def create(connection: Connection, runbook: str, csv_file: Path, start: str | No
     number = text_of(answer.get("batch_id"))
     of = f"{text_of(answer.get('runbook'))}, version {text_of(answer.get('version'))}"
     click.echo(f"Batch {number} of {of}: {counted(int(answer.get('members') or 0), 'member')}.")
-    click.echo(f"Next: `lucius batch {'advance' if manual else 'watch'} {number}`.", err=True)
+    click.echo(hint(f"Next: `lucius batch {'advance' if manual else 'watch'} {number}`."), err=True)
 
 
 @click.command()
@@ -53,7 +54,8 @@ def create(connection: Connection, runbook: str, csv_file: Path, start: str | No
 @click.pass_obj
 def add(connection: Connection, batch_id: int, csv_file: Path, output: str) -> None:
     """Add members to a batch. They catch up on what the others have done."""
-    answer = act(connection, batch_id, "add", {"csv": read_text(csv_file, CSV_BYTES_MAX)})
+    with faults_in(csv_file):
+        answer = act(connection, batch_id, "add", {"csv": read_text(csv_file, CSV_BYTES_MAX)})
     count = int(answer.get("members") or 0)
     joined = counted(count, "member joins", "members join")
     say(answer, output, f"Batch {batch_id}: {joined}, and {'catches' if count == 1 else 'catch'} up.")

@@ -18,7 +18,7 @@ from lucius.cli.failures import EXIT_OK, EXIT_REFUSED, CommandFailed, Unusable, 
 from lucius.cli.output.formatting import counted, text_of
 from lucius.cli.output.printing import output_option, show_json, show_lines, show_sentences, show_table
 from lucius.cli.output.tables import aligned
-from lucius.cli.runbooks.files import read_moment
+from lucius.cli.runbooks.files import member_fault, read_moment
 from lucius.cli.serve.server import server_packages
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def plan(
     take if everything times out and whether it would still end before the next, and for the first members each step
     with its parameters. Exit code 3 if variables have no value or rows cannot be used.
     """
-    with refusals(file):
+    with refusals(file, csv):
         from lucius.runbooks.rehearsal.plan import make_plan
         from lucius.runbooks.rehearsal.report import to_json
 
@@ -134,7 +134,7 @@ def rehearse(
     if (csv is None) == (count is None):
         raise click.UsageError("Pass either --members CSV or --count N.")
     began = time.monotonic()
-    with refusals(file):
+    with refusals(file, csv):
         import asyncio
 
         from lucius.runbooks.core.definition.reading import read_runbook
@@ -164,7 +164,7 @@ def rehearse(
 
 
 @contextmanager
-def refusals(file: Path) -> Iterator[None]:
+def refusals(file: Path, members: Path | None) -> Iterator[None]:
     """Converts errors of the rehearsal into errors of the command."""
     with server_packages():
         from lucius.runbooks.core.definition.reading import RunbookInvalid
@@ -178,7 +178,9 @@ def refusals(file: Path) -> Iterator[None]:
         lines = [f"{file}:{fault.line}: {fault.message}" for fault in error.faults]
         raise Faulty("\n".join(printable(line) for line in [f"{file} is not a valid runbook:", *lines])) from error
     except SourceError as error:
-        raise Unusable("\n".join(printable(line) for line in error.faults or [f"the members: {error}"])) from error
+        found = error.faults or [str(error)]
+        lines = [printable(f"the members: {one}") if members is None else member_fault(members, one) for one in found]
+        raise Unusable("\n".join(lines)) from error
     except BehaviourInvalid as error:
         raise Unusable(printable(f"the behaviour: {error}")) from error
     except RehearsalFailed as error:

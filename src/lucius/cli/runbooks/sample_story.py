@@ -17,6 +17,7 @@ import click
 from lucius.cli.connection import ApiSession
 from lucius.cli.failures import CommandFailed, printable
 from lucius.cli.output.formatting import text_of
+from lucius.cli.output.program import as_typed
 from lucius.cli.runbooks.progress import ENDED, counts_text
 from lucius.cli.runbooks.render import detail_text
 from lucius.client.calls import batches as batch_calls
@@ -179,7 +180,7 @@ class Story:
         click.echo(f"    {click.style(printable(text), fg=colour)}")
 
     def _say(self, command: str, effect: str) -> None:
-        click.echo(click.style(f"\n$ {printable(command)}", bold=True))
+        click.echo(click.style(f"\n$ {printable(as_typed(command))}", bold=True))
         click.echo(f"  {printable(effect)}")
 
 

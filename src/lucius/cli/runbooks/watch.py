@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lucius.cli.connection import ApiSession
+from lucius.cli.failures import TimedOut
+from lucius.cli.jobs.watch import AWAY_SECONDS_MAX
+from lucius.cli.outage import Note, PatientSession, Say, say_on_stderr
 from lucius.cli.output.live import redrawn
 from lucius.cli.runbooks.files import now
 from lucius.cli.runbooks.progress import batch_view
 from lucius.cli.runbooks.render import event_line
-from lucius.client.call import Pause, Script
 from lucius.client.calls import batches as batch_calls
-from lucius.client.retrying import PATIENCE_SECONDS
+from lucius.client.errors import WaitTimedOut
 from lucius.client.statuses import BATCH_ENDED
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def watch(client: ApiSession, batch_id: int, timeout_seconds: float) -> Batch:
         for line in lines.of(events):
             click.echo(line)
 
-    return _poll(client, batch_id, timeout_seconds, show)
+    return _poll(client, batch_id, timeout_seconds, show, say_on_stderr)
 
 
 class EventLines:
@@ -63,23 +65,26 @@ def _watch_on_terminal(client: ApiSession, batch_id: int, timeout_seconds: float
         nonlocal latest
         latest = (batch, events[:EVENTS_SHOWN])
 
+    note = Note()
+
     def view(width: int, live: bool) -> RenderableType:
-        return batch_view(latest[0], now(), width, latest[1] if live else (), live=live)
+        shown = batch_view(latest[0], now(), width, latest[1] if live else (), live=live)
+        return note.below(shown) if live else shown
 
     with redrawn(view, REDRAWS_PER_SECOND):
-        return _poll(client, batch_id, timeout_seconds, show)
+        return _poll(client, batch_id, timeout_seconds, show, note)
 
 
-def _poll(client: ApiSession, batch_id: int, timeout_seconds: float, show: Show) -> Batch:
-    return client.run(_shown_until_ended(batch_id, timeout_seconds, show))
-
-
-def _shown_until_ended(batch_id: int, timeout_seconds: float, show: Show) -> Script[Batch]:
+def _poll(client: ApiSession, batch_id: int, timeout_seconds: float, show: Show, say: Say) -> Batch:
+    patient = PatientSession(client, min(AWAY_SECONDS_MAX, timeout_seconds), f"Batch {batch_id}", say)
     started_at = time.monotonic()
     while True:
-        batch = yield from batch_calls.get_batch(batch_id, patience_seconds=PATIENCE_SECONDS)
-        show(batch, (yield from batch_calls.events(batch_id, limit=EVENTS_READ))["items"])
+        batch = patient.run(lambda: batch_calls.get_batch(batch_id))
+        show(batch, patient.run(lambda: batch_calls.events(batch_id, limit=EVENTS_READ))["items"])
         if batch.get("status") in BATCH_ENDED:
             return batch
         elapsed = time.monotonic() - started_at
-        yield Pause(batch_calls.next_look_seconds(batch, batch_id, elapsed, timeout_seconds))
+        try:
+            time.sleep(batch_calls.next_look_seconds(batch, batch_id, elapsed, timeout_seconds))
+        except WaitTimedOut as error:
+            raise TimedOut(error.message) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import threading
 import uuid
 from pathlib import Path
@@ -16,7 +17,10 @@ from lucius.cli.connection import open_session
 from lucius.cli.failures import CommandFailed, printable
 from lucius.cli.jobs.watch import watch
 from lucius.cli.output.printing import show_line
+from lucius.cli.output.program import program
+from lucius.client.addresses import URL_DEFAULT
 from lucius.client.calls import jobs as job_calls
+from lucius.client.keys import DATA_DEFAULT, DATA_VARIABLE
 from lucius.platform.file_roots import FILES_FOLDER, SAMPLES, tenant_folder
 
 COMMAND_FILE = "ocr_embedding_sis.json"
@@ -55,7 +59,15 @@ def _run(url: str, api_key: str, data: Path, timeout_seconds: float, stop: threa
         return False
     for line in answer_lines(envelope):
         click.echo(line)
+    click.echo(f"\nIn another terminal, this runs a mailbox migration on this server:\n  {next_command(url, data)}")
     return True
+
+
+def next_command(url: str, data: Path) -> str:
+    """Runs the runbook sample on this server, from this folder: with its address and its key's folder if needed."""
+    folder = "" if data == Path(DATA_DEFAULT).absolute() else f"{DATA_VARIABLE}={shlex.quote(str(data))} "
+    server = "" if url == URL_DEFAULT else f"--url {url} "
+    return f"{folder}{program()} {server}runbook sample"
 
 
 def sample_command(data: Path, run_id: str) -> dict[str, Any]:

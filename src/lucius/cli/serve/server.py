@@ -155,7 +155,8 @@ def server_packages() -> Iterator[None]:
         if (error.name or "").partition(".")[0] not in SERVER_PACKAGES:
             raise
         raise Unusable(
-            f"this needs the server's packages: pip install 'lucius[server]' ({error.name} is not installed)"
+            f"this needs the server's packages: pip install '.[server]'"
+            f" in a clone of LUCIUS ({error.name} is not installed)"
         ) from error
 
 

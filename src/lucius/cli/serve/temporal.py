@@ -6,6 +6,7 @@ import click
 
 from lucius.cli.failures import EXIT_FOUND, printable
 from lucius.cli.output.printing import output_option, show_json, show_lines
+from lucius.cli.output.program import hint
 from lucius.cli.serve.server import data_option, run, settings_of
 
 all_option = click.option(
@@ -42,7 +43,8 @@ def check(context: click.Context, every_job: bool, data: str | None, output: str
     if not compared.has_looked_inside:
         click.echo("No worker responds, so revisions were not compared: start one.", err=True)
     if drifts:
-        click.echo(f"{_jobs(len(drifts))} differ. `lucius temporal heal` repairs what does not heal itself.", err=True)
+        advice = hint("`lucius temporal heal` repairs what does not heal itself.")
+        click.echo(f"{_jobs(len(drifts))} differ. {advice}", err=True)
         context.exit(EXIT_FOUND)
     click.echo("Ledger and Temporal agree.", err=True)
 

@@ -71,6 +71,7 @@ def contract() -> None:
 @click.option("--payload", callback=json_of, metavar="JSON|@FILE", help="The sample's payload. [{}]")
 @click.option("--input", "input_path", type=file_type, help="The sample's input_ref. [a small text]")
 @click.option("--previous", callback=json_of, metavar="JSON|@FILE", help="Artifacts of earlier steps, by step. [{}]")
+@click.option("--not-last", is_flag=True, help="The step is not the last of its protocol: it writes no output_ref.")
 @click.option("--slow-payload", callback=json_of, metavar="JSON|@FILE", help="A payload that takes a few seconds.")
 @click.option("--slow-input", "slow_input_path", type=file_type, help="An input that takes a few seconds.")
 @click.option("--only", multiple=True, metavar="CASE", help="Run only this case; repeatable.")
@@ -100,6 +101,7 @@ def test(
     payload: Any,
     input_path: Path | None,
     previous: Any,
+    not_last: bool,
     slow_payload: Any,
     slow_input_path: Path | None,
     only: tuple[str, ...],
@@ -131,6 +133,7 @@ def test(
         input_path,
         slow_payload,
         slow_input_path,
+        is_last=not not_last,
     )
     plan = ContractPlan(sample, _chosen(only, skip), command, *address, start_seconds, pace)
     is_text = output == "text"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from lucius.cli.failures import (
 from lucius.cli.output.printing import show_json, show_lines
 from lucius.client.addresses import is_loopback
 from lucius.client.calls import jobs as job_calls
+from lucius.client.keys import DATA_DEFAULT, DATA_VARIABLE
 from lucius.load.plan import (
     DRAIN_SECONDS_DEFAULT,
     IN_FLIGHT_DEFAULT,
@@ -38,6 +40,7 @@ from lucius.load.plan import (
 
 if TYPE_CHECKING:
     from lucius.cli.connection import ApiSession, Connection
+    from lucius.load.commands import Commands, Files
     from lucius.load.halt import Halt
 
 FILES_BESIDE = 64
@@ -115,8 +118,10 @@ SHARES = ("fail_retryable", "fail_final", "rate_limit", "lose", "duplicate")
 def load(connection: Connection, /, file: Path | None, request_type: str | None, output: str, **options: Any) -> None:
     """Put load on a running server, and report.
 
-    Submits the command in FILE (read as by submit) repeatedly, or a small built-in one whose refs cannot be opened;
-    each with its own idempotency key. Ctrl-C stops, waits at most 5 s, and reports.
+    Submits the command in FILE (read as by submit) repeatedly, or a small built-in one; each with its own idempotency
+    key. The built-in command reads a sample that ships with LUCIUS and writes in the server's data folder
+    ($LUCIUS_DATA, or .lucius); with --play-services its refs are never opened. Ctrl-C stops, waits at most 5 s, and
+    reports.
 
     Exit code 0: every job has ended, including failed ones; 5: some have not.
     """
@@ -132,7 +137,9 @@ def load(connection: Connection, /, file: Path | None, request_type: str | None,
     template = None if file is None else read_envelope_file(file)
     with connection.open() as client:
         command, protocol = _prepare(client, template, request_type or REQUEST_TYPE_DEFAULT, plan)
-    commands = Commands(command, plan.tenants)
+        files = _usable_files(client, command, plan) if template is None else None
+        commands = Commands(command, plan.tenants, files)
+        _check_valid(client, commands, template, command)
     report, halt = _run(connection, plan, commands, services_of(protocol))
     if output == "json":
         show_json(report)
@@ -164,22 +171,42 @@ def _plan(options: dict[str, Any]) -> LoadPlan:
 def _prepare(
     client: ApiSession, template: dict[str, Any] | None, request_type: str, plan: LoadPlan
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The command to submit, and its protocol if needed.
+    """The command to submit, and its protocol if needed."""
+    from lucius.load.commands import built_in
 
-    The server validates the first command, so that a fault is reported once and not for every job.
-    """
-    from lucius.load.commands import Commands, built_in
+    if template is None:
+        protocol = client.run(job_calls.protocol(request_type))
+        return built_in(request_type, protocol), protocol
+    protocol = {} if plan.services is None else client.run(job_calls.protocol(str(template.get("request_type"))))
+    return template, protocol
 
-    protocol = {} if template is not None else client.run(job_calls.protocol(request_type))
-    command = built_in(request_type, protocol) if template is None else template
-    answer = client.run(job_calls.validate(Commands(command, plan.tenants).envelope(1)))
+
+def _usable_files(client: ApiSession, command: dict[str, Any], plan: LoadPlan) -> Files | None:
+    """Files for real services on this machine: the sample that ships with LUCIUS, and the server's data folder."""
+    from lucius.load.commands import Commands, Files
+    from lucius.platform.file_roots import FILES_FOLDER, SAMPLES
+
+    if plan.services is not None or not is_loopback(client.transport.url):
+        return None
+    data = Path(os.environ.get(DATA_VARIABLE, "").strip() or DATA_DEFAULT).absolute()
+    files = Files(SAMPLES / "minutes.txt", data / FILES_FOLDER)
+    answer = client.run(job_calls.validate(Commands(command, plan.tenants, files).envelope(1)))
+    if answer.get("valid"):
+        return files
+    click.echo(
+        f"The server does not accept files in {data / FILES_FOLDER}, so these jobs have refs that no service can open, "
+        "and services that read them fail. Set LUCIUS_DATA to the server's data folder, or pass a FILE.",
+        err=True,
+    )
+    return None
+
+
+def _check_valid(client: ApiSession, commands: Commands, template: dict[str, Any] | None, command: Any) -> None:
+    """The server validates the first command, so that a fault is reported once and not for every job."""
+    answer = client.run(job_calls.validate(commands.envelope(1)))
     if not answer.get("valid"):
-        raise Invalid(
-            "FILE" if template else f"The built-in {request_type} (pass a FILE of your own)", answer.get("errors")
-        )
-    if plan.services is not None and not protocol:
-        protocol = client.run(job_calls.protocol(str(command.get("request_type"))))
-    return command, protocol
+        name = "FILE" if template else f"The built-in {command.get('request_type')} (pass a FILE of your own)"
+        raise Invalid(name, answer.get("errors"))
 
 
 def _run(

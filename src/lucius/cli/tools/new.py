@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import sys
 from pathlib import Path
 
 import click
 
 from lucius.cli.failures import Unusable
+from lucius.cli.output.program import NAME, program
 
 
 @click.group()
@@ -36,11 +39,15 @@ def new_service(name: str, folder: Path | None, step_type: str | None) -> None:
 
 def next_steps(name: str, folder: Path) -> list[str]:
     enter = f"cd {shlex.quote(str(folder))}"
+    # Typed in another folder: a path from here would lead nowhere.
+    is_found = program() == NAME
+    lucius = NAME if is_found else shlex.quote(os.path.abspath(sys.argv[0]))
+    python = "python" if is_found else shlex.quote(sys.executable)
     return [
         f"Created the service {name} in {folder}. To run it, in three terminals:",
-        f"  {enter} && LUCIUS_REGISTRY=registry lucius up --no-services",
-        f"  {enter} && python service.py",
-        f"  {enter} && lucius submit command.json --watch",
+        f"  {enter} && LUCIUS_REGISTRY=registry {lucius} up --no-services",
+        f"  {enter} && {python} service.py",
+        f"  {enter} && {lucius} submit command.json --watch",
         f"Then change {folder / 'service.py'}; {folder / 'README.md'} describes the files.",
     ]
 

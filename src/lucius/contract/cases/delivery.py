@@ -38,12 +38,14 @@ def ack_in_time(stage: Stage) -> None:
 @case(
     "result-good",
     checks="The sample's RESULT is `SUCCEEDED` and matches the schema; files named by its artifacts exist in the "
-    "attempt's folder; `output_ref` is written, as the step is the job's last",
-    catches="a RESULT of the wrong shape, artifacts without files, files outside the workspace, a result nobody gets",
+    "attempt's folder; `output_ref` is written if the step is the job's last, and not with `--not-last`",
+    catches="a RESULT of the wrong shape, artifacts without files, files outside the workspace, a result nobody gets, "
+    "or one that is not final",
     why="Later steps read the artifacts' files, the client reads output_ref, and a separate folder keeps the files of "
     "attempts apart.",
-    remedy="Write only under workspace_ref, name existing files, and copy the final result to output_ref when "
-    "last_step is true. If the sample does not fit the service, give one with --input, --payload or --previous.",
+    remedy="Write only under workspace_ref, name existing files, and copy the final result to output_ref only when "
+    "last_step is true. If the service's step is never the last of its protocol, pass --not-last. If the sample "
+    "does not fit the service, give one with --input, --payload or --previous.",
 )
 def result_good(stage: Stage) -> None:
     attempt = stage.deliver()
@@ -57,6 +59,10 @@ def result_good(stage: Stage) -> None:
         stage.check(path.is_relative_to(folder), f"artifacts inside {inside}", f"{ref} is outside")
     check_no_strays(stage)
     output = output_of(attempt.directive)
+    if not attempt.directive["last_step"]:
+        expected = f"nothing at output_ref ({output}), as last_step is false"
+        stage.check(not output.exists(), expected, "the service has written it")
+        return
     is_written = output.is_file() and output.stat().st_size > 0
     stage.check(is_written, f"a file at output_ref: {output}", "there is none, or an empty one")
 

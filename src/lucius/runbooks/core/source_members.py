@@ -23,6 +23,12 @@ class RowFault(Struct, frozen=True):
     """Counted from 1, without the CSV header."""
     key: str | None
     message: str
+    line: WholeNumber | None = None
+    """Of a CSV: the line on which the row begins, counted from 1."""
+
+    @property
+    def place(self) -> str:
+        return f"row {self.row}" if self.line is None else f"line {self.line}"
 
 
 class Members(Struct, frozen=True, kw_only=True):

@@ -82,7 +82,8 @@ class SourceRounds:
             await detection.apply_changes(self._take, row, runbook, found, result, now)
             for batch_id in await self._turns.database.read(lambda: detection.never_started(row.name)):
                 await self._take(detection.start_work(batch_id))
-            faults = f"{found.fault_count} rows cannot be used: {found.faults[0].message}" if found.faults else None
+            first = f"{found.faults[0].place}: {found.faults[0].message}" if found.faults else ""
+            faults = f"{found.fault_count} rows cannot be used: {first}" if found.faults else None
             await self._note_source(row, control, now, OK, faults, len(found.members))
         self._observer.source_read(OK if result is not None else HELD, time.monotonic() - began)
 

@@ -36,7 +36,7 @@ def csv_members(content: bytes, runbook: Runbook, start: Instant | None, limits:
     )
     found = read_members(read_csv(content, limits or SourceLimits()), source)
     if not found.members:
-        first = f": row {found.faults[0].row}: {found.faults[0].message}" if found.faults else ""
+        first = f": {found.faults[0].place}: {found.faults[0].message}" if found.faults else ""
         raise SourceError(f"the CSV has no usable member{first}")
     return found
 

@@ -121,7 +121,7 @@ def _column_faults(content: bytes, members: Members) -> list[str]:
 
 
 def _row_faults(members: Members) -> list[str]:
-    found = [f"row {one.row}{f' ({one.key})' if one.key else ''}: {one.message}" for one in members.faults]
+    found = [f"{one.place}{f' ({one.key})' if one.key else ''}: {one.message}" for one in members.faults]
     more = members.fault_count - len(found)
     return [*found, *([f"{more} more rows cannot be used"] if more > 0 else [])]
 

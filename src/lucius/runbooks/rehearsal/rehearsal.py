@@ -60,7 +60,7 @@ async def rehearse(
         jobs=counts,
         busiest=pool.busiest,
         workers=tuple(pool.busy),
-        faults=tuple(f"row {fault.row}: {fault.message}" for fault in members.faults),
+        faults=tuple(f"{fault.place}: {fault.message}" for fault in members.faults),
     )
 
 

@@ -22,7 +22,7 @@ def read_csv_members(csv: bytes, runbook: Runbook, limits: SourceLimits) -> Memb
         faults = [Fault("MEMBERS_INVALID", "/csv", one) for one in error.faults[:FAULTS_MAX]]
         raise CallerError(faults or [Fault("MEMBERS_INVALID", "/csv", str(error))]) from error
     if found.faults:
-        raise CallerError([Fault("MEMBERS_INVALID", "/csv", f"row {one.row}: {one.message}") for one in found.faults])
+        raise CallerError([Fault("MEMBERS_INVALID", "/csv", f"{one.place}: {one.message}") for one in found.faults])
     if not found.members:
         raise CallerError.of("MEMBERS_INVALID", "the CSV has no members", "/csv")
     return found

@@ -28,6 +28,7 @@ _COULD_RUN = re.compile(f"[\t\r\n]|[{_SKIPPED}]*[{_STARTS}﹦﹢﹣﹫\u2212|]|[
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)*")
 _HARMLESS = re.compile(r"[+-]?[0-9][0-9 .,()-]*")
 _FIRST = frozenset("=+-@\t\r\n＝＋－＠'")
+_UNCLOSED = "a quotation mark is opened and never closed"
 _FORMULA = "would be run as a formula by a spreadsheet: prefix it with an apostrophe if it is text"
 
 
@@ -39,6 +40,7 @@ def read_csv(text: bytes | str, limits: SourceLimits, rows_first: int | None = N
     line, header = next(records, (1, []))
     columns = _columns(header, line, limits)
     rows: list[tuple[Any, ...]] = []
+    lines: list[int] = []
     faults: list[str] = []
     fault_count = 0
     for line, cells in records:
@@ -50,9 +52,10 @@ def read_csv(text: bytes | str, limits: SourceLimits, rows_first: int | None = N
         fault_count += len(found)
         faults += [f"line {line}: {fault}" for fault in found][: FAULTS_KEPT - len(faults)]
         rows.append(tuple(cells))
+        lines.append(line)
     if faults:
         raise of_faults("the CSV cannot be used", faults, fault_count)
-    return Rows(columns, rows)
+    return Rows(columns, rows, lines)
 
 
 def write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -77,10 +80,10 @@ def _decoded(text: bytes | str, limits: SourceLimits) -> str:
         decoded = text.decode() if isinstance(text, bytes) else text
     except UnicodeDecodeError as fault:
         line = fault.object.count(b"\n", 0, fault.start) + 1
-        raise SourceError(f"the CSV is not UTF-8 at line {line}: save it as CSV UTF-8") from None
+        raise SourceError(f"line {line}: not UTF-8: save the file as CSV UTF-8") from None
     if "\0" in decoded:
         line = decoded.count("\n", 0, decoded.index("\0")) + 1
-        raise SourceError(f"the CSV contains a NUL character at line {line}")
+        raise SourceError(f"line {line}: there is a NUL character: remove it")
     return decoded.removeprefix("\ufeff")
 
 
@@ -91,7 +94,8 @@ def _records(reader: Any) -> Iterator[tuple[int, list[str]]]:
         try:
             cells = next(reader, None)
         except csv.Error as fault:
-            raise SourceError(f"line {line}: not readable as CSV: {fault}") from None
+            reason = _UNCLOSED if str(fault) == "unexpected end of data" else f"not readable as CSV: {fault}"
+            raise SourceError(f"line {line}: {reason}") from None
         if cells is None:
             return
         if cells:
@@ -117,7 +121,7 @@ def _columns(header: list[str], line: int, limits: SourceLimits) -> tuple[str, .
 def _row_faults(cells: list[str], columns: tuple[str, ...], limits: SourceLimits) -> list[str]:
     """Removes the protective apostrophe from cells, in place."""
     if len(cells) != len(columns):
-        return [f"{len(cells)} cells, but the header has {len(columns)}"]
+        return [f"{len(cells)} cell{'' if len(cells) == 1 else 's'}, but the header has {len(columns)}"]
     faults = []
     for at, cell in enumerate(cells):
         if len(cell) > limits.cell_chars_max:

@@ -32,16 +32,24 @@ class Rows(Struct, frozen=True):
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
     """Values from the driver; each row as long as `columns`."""
+    lines: Sequence[int] = ()
+    """Of a CSV: the line on which each row begins. Empty for other sources."""
+
+    def line(self, at: int) -> int | None:
+        return self.lines[at] if self.lines else None
 
 
 def read_members(rows: Rows, source: DataSource) -> Members:
     """Raises SourceError if a column named by the source is missing."""
     columns = rows.columns
-    key_at = _position(columns, source.primary_key, "primary_key")
+    is_csv = source.type == "csv"
+    key_at = _position(columns, source.primary_key, "primary_key", is_csv)
     time_at = None
     if source.batch_time_column is not None:
-        time_at = _position(columns, source.batch_time_column, "batch_time_column")
-    formats = {_position(columns, many.name, "multi_valued_columns"): many.format for many in source.multi_valued}
+        time_at = _position(columns, source.batch_time_column, "batch_time_column", is_csv)
+    formats = {
+        _position(columns, many.name, "multi_valued_columns", is_csv): many.format for many in source.multi_valued
+    }
     if not rows.rows:
         return Members(columns=columns, members={})
 
@@ -54,11 +62,11 @@ def read_members(rows: Rows, source: DataSource) -> Members:
     for at, column in enumerate(raw):
         read = array_text(formats[at]) if at in formats else value_text
         texts.append(_texts(columns[at], column, read, bad, is_plain=at not in formats))
-    return _gathered(columns, [_key(text) for text in texts[key_at]], times, texts, bad)
+    return _gathered(rows, [_key(text) for text in texts[key_at]], times, texts, bad)
 
 
 def _gathered(
-    columns: tuple[str, ...],
+    rows: Rows,
     keys: list[str | None],
     times: Sequence[Instant | None],
     texts: list[Sequence[str | None]],
@@ -74,7 +82,7 @@ def _gathered(
         if fault is None and key is None:
             fault = f"the primary key is missing, blank, or longer than {KEY_CHARS_MAX} characters"
         elif fault is None and (key in members or key in unusable):
-            fault = "duplicate primary key, the first row is used: make the query return each key once"
+            fault = _duplicate(rows, keys.index(key))
         elif fault is None:
             encoded, fault = _encoded(encode, values)
         if fault is None and key is not None:
@@ -86,15 +94,22 @@ def _gathered(
         else:
             unusable.add(key)
         if len(faults) < FAULTS_KEPT:
-            faults.append(RowFault(at + 1, key, fault or ""))
+            faults.append(RowFault(at + 1, key, fault or "", rows.line(at)))
     return Members(
-        columns=columns,
+        columns=rows.columns,
         members=members,
         faults=tuple(faults),
         fault_count=fault_count,
         unusable=frozenset(unusable),
         keyless_count=keyless_count,
     )
+
+
+def _duplicate(rows: Rows, first_at: int) -> str:
+    first_line = rows.line(first_at)
+    if first_line is None:
+        return "duplicate primary key, the first row is used: make the query return each key once"
+    return f"duplicate primary key; it is in line {first_line} already: keep one of them"
 
 
 def _encoded(encode: Callable[[Any], bytes], values: tuple[str | None, ...]) -> tuple[bytes, str | None]:
@@ -108,16 +123,19 @@ def _encoded(encode: Callable[[Any], bytes], values: tuple[str | None, ...]) -> 
     return encoded, None
 
 
-def _position(columns: tuple[str, ...], name: str, setting: str) -> int:
+def _position(columns: tuple[str, ...], name: str, setting: str, is_csv: bool) -> int:
     if name in columns:
         return columns.index(name)
     alike = next((column for column in columns if column.casefold() == name.casefold()), None)
     if alike is not None:
-        advice = f"there is {alike!r}: use that in the runbook, or quote the name in the query"
+        advice = f"there is {alike!r}: use that in the runbook, or " + (
+            "rename the column" if is_csv else "quote the name in the query"
+        )
     else:
         more = ", …" if len(columns) > COLUMNS_SHOWN else ""
         advice = f"it has {', '.join(columns[:COLUMNS_SHOWN]) or 'none'}{more}"
-    raise SourceError(f"the source has no column {name!r}, which {setting} names; {advice}")
+    what = "line 1: there is no column" if is_csv else "the source has no column"
+    raise SourceError(f"{what} {name!r}, which {setting} names; {advice}")
 
 
 def _texts(
@@ -163,7 +181,7 @@ def _moments(name: str, column: tuple[Any, ...], bad: dict[int, str]) -> list[In
 def _moment(value: Any) -> Instant:
     """A time without a zone is UTC, and a date is its midnight."""
     if value is None or value == "":
-        raise Unfit("has no batch time: exclude such rows in the query")
+        raise Unfit("has no batch time: give the row one, or leave it out")
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value.strip())

@@ -70,7 +70,9 @@ def _url(address: str, variable: str) -> URL:
         from sqlalchemy import make_url
         from sqlalchemy.exc import ArgumentError
     except ModuleNotFoundError:
-        raise SourceError("SQL sources need SQLAlchemy: install lucius[sources] and the database's driver") from None
+        raise SourceError(
+            "SQL sources need SQLAlchemy: pip install '.[sources]' in a clone of LUCIUS, and add the database's driver"
+        ) from None
     try:
         url = make_url(address)
     except (ArgumentError, ValueError):
