@@ -1,0 +1,238 @@
+"""The frames' bodies by name: AMQP performatives, SASL's frames, terminus and delivery states.
+
+Each class lists its fields in the order of the wire; numbers have a type of their own there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+from lucius.testing.servicebus.codec import DecodeError, encode
+from lucius.testing.servicebus.types import Array, Described, Symbol, UByte, UInt, ULong, UShort
+
+CLIENT_SENDS, CLIENT_RECEIVES = False, True
+"""The role in a client's attach."""
+ROLE_SENDER, ROLE_RECEIVER = False, True
+
+
+UINT, USHORT, UBYTE, ULONG = ({"wire": kind} for kind in (UInt, UShort, UByte, ULong))
+"""The type that a number has on the wire."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Composite:
+    CODE: ClassVar[int]
+
+    def described(self) -> Described:
+        values = [_on_wire(getattr(self, one.name), one.metadata.get("wire")) for one in fields(self)]
+        while values and values[-1] is None:
+            values.pop()
+        return Described(ULong(self.CODE), values)
+
+    def encoded(self) -> bytes:
+        return encode(self.described())
+
+
+def _on_wire(value: Any, kind: type | None) -> Any:
+    if isinstance(value, Composite):
+        return value.described()
+    return value if value is None or kind is None else kind(value)
+
+
+@dataclass(slots=True, kw_only=True)
+class Open(Composite):
+    CODE = 0x10
+    container_id: str
+    hostname: str | None = None
+    max_frame_size: int | None = field(default=None, metadata=UINT)
+    channel_max: int | None = field(default=None, metadata=USHORT)
+    idle_time_out: int | None = field(default=None, metadata=UINT)
+
+
+@dataclass(slots=True, kw_only=True)
+class Begin(Composite):
+    CODE = 0x11
+    remote_channel: int | None = field(default=None, metadata=USHORT)
+    next_outgoing_id: int = field(metadata=UINT)
+    incoming_window: int = field(metadata=UINT)
+    outgoing_window: int = field(metadata=UINT)
+    handle_max: int | None = field(default=None, metadata=UINT)
+
+
+@dataclass(slots=True, kw_only=True)
+class Attach(Composite):
+    CODE = 0x12
+    name: str
+    handle: int = field(metadata=UINT)
+    role: bool
+    snd_settle_mode: int | None = field(default=None, metadata=UBYTE)
+    rcv_settle_mode: int | None = field(default=None, metadata=UBYTE)
+    source: Any = None
+    target: Any = None
+    unsettled: Any = None
+    incomplete_unsettled: bool | None = None
+    initial_delivery_count: int | None = field(default=None, metadata=UINT)
+    max_message_size: int | None = field(default=None, metadata=ULONG)
+    offered_capabilities: Any = None
+    desired_capabilities: Any = None
+    properties: dict[Any, Any] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Flow(Composite):
+    CODE = 0x13
+    next_incoming_id: int | None = field(default=None, metadata=UINT)
+    incoming_window: int = field(metadata=UINT)
+    next_outgoing_id: int = field(metadata=UINT)
+    outgoing_window: int = field(metadata=UINT)
+    handle: int | None = field(default=None, metadata=UINT)
+    delivery_count: int | None = field(default=None, metadata=UINT)
+    link_credit: int | None = field(default=None, metadata=UINT)
+    available: int | None = field(default=None, metadata=UINT)
+    drain: bool | None = None
+    echo: bool | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Transfer(Composite):
+    CODE = 0x14
+    handle: int = field(metadata=UINT)
+    delivery_id: int | None = field(default=None, metadata=UINT)
+    delivery_tag: bytes | None = None
+    message_format: int | None = field(default=None, metadata=UINT)
+    settled: bool | None = None
+    more: bool | None = None
+    rcv_settle_mode: int | None = field(default=None, metadata=UBYTE)
+    state: Any = None
+    resume: bool | None = None
+    aborted: bool | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Disposition(Composite):
+    CODE = 0x15
+    role: bool
+    first: int = field(metadata=UINT)
+    last: int | None = field(default=None, metadata=UINT)
+    settled: bool | None = None
+    state: Any = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Detach(Composite):
+    CODE = 0x16
+    handle: int = field(metadata=UINT)
+    closed: bool | None = None
+    error: Any = None
+
+
+@dataclass(slots=True, kw_only=True)
+class End(Composite):
+    CODE = 0x17
+    error: Any = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Close(Composite):
+    CODE = 0x18
+    error: Any = None
+
+
+@dataclass(slots=True, kw_only=True)
+class SaslMechanisms(Composite):
+    CODE = 0x40
+    mechanisms: Array
+
+
+@dataclass(slots=True, kw_only=True)
+class SaslInit(Composite):
+    CODE = 0x41
+    mechanism: Symbol
+    initial_response: bytes | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class SaslOutcome(Composite):
+    CODE = 0x44
+    outcome: int = field(metadata=UBYTE)
+
+
+@dataclass(slots=True, kw_only=True)
+class AmqpError(Composite):
+    CODE = 0x1D
+    condition: Symbol
+    description: str | None = None
+    info: dict[Any, Any] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Accepted(Composite):
+    CODE = 0x24
+
+
+@dataclass(slots=True, kw_only=True)
+class Rejected(Composite):
+    CODE = 0x25
+    error: Any = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Released(Composite):
+    CODE = 0x26
+
+
+@dataclass(slots=True, kw_only=True)
+class Modified(Composite):
+    CODE = 0x27
+    delivery_failed: bool | None = None
+    undeliverable_here: bool | None = None
+    message_annotations: dict[Any, Any] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Source(Composite):
+    CODE = 0x28
+    address: str | None = None
+    durable: int | None = field(default=None, metadata=UINT)
+    expiry_policy: Symbol | None = None
+    timeout: int | None = field(default=None, metadata=UINT)
+    dynamic: bool | None = None
+    dynamic_node_properties: Any = None
+    distribution_mode: Symbol | None = None
+    filter: dict[Any, Any] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Target(Composite):
+    CODE = 0x29
+    address: str | None = None
+
+
+BY_CODE: dict[int, type[Composite]] = {kind.CODE: kind for kind in Composite.__subclasses__()}
+NUMBERS_WANTED: dict[type[Composite], tuple[str, ...]] = {
+    Begin: ("next_outgoing_id", "incoming_window", "outgoing_window"),
+    Attach: ("handle",),
+    Flow: ("incoming_window", "next_outgoing_id"),
+    Transfer: ("handle",),
+    Disposition: ("first",),
+    Detach: ("handle",),
+}
+"""Fields without which a frame means nothing."""
+
+
+def read(value: Any) -> Composite:
+    """The performative, terminus or state in a decoded value; fields that follow the known ones are ignored."""
+    kind = BY_CODE.get(value.descriptor) if isinstance(value, Described) and isinstance(value.descriptor, int) else None
+    if kind is None or not isinstance(value.value, list):
+        raise DecodeError("A frame holds no performative that is known here.")
+    found: dict[str, Any] = {one.name: None for one in fields(kind)}
+    for one, given in zip(fields(kind), value.value, strict=False):
+        wire = one.metadata.get("wire")
+        if given is not None and wire is not None and type(given) is not wire:
+            raise DecodeError(f"{kind.__name__}.{one.name} is no {wire.__name__.lower()}.")
+        found[one.name] = given
+    for name in NUMBERS_WANTED.get(kind, ()):
+        if found[name] is None:
+            raise DecodeError(f"{kind.__name__} lacks {name}.")
+    return kind(**found)
