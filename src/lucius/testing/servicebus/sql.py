@@ -1,19 +1,26 @@
 """Service Bus's SQL for filters and rule actions, compiled to functions of a message.
 
-Logic has three values: None is unknown, which a property that is missing leads to. A filter lets through what is true.
+A filter lets through what is true; see `sql_logic` for what is unknown.
 """
 
 from __future__ import annotations
 
-import operator
-import re
 from collections.abc import Callable
-from typing import Any, cast
 
 from lucius.testing.servicebus.message import PARTITION_KEY_ANNOTATION, Message
+from lucius.testing.servicebus.sql_logic import (
+    COMPARISONS,
+    Expression,
+    both,
+    calculated,
+    compared,
+    constant,
+    either,
+    like_pattern,
+    negated,
+    plain,
+)
 from lucius.testing.servicebus.sql_tokens import SqlError, Token, tokens
-
-Expression = Callable[[Message], Any]
 
 SYSTEM_PROPERTIES = {
     "messageid": "message_id",
@@ -26,16 +33,6 @@ SYSTEM_PROPERTIES = {
     "replytosessionid": "reply_to_session_id",
     "contenttype": "content_type",
 }
-COMPARISONS = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "%": operator.mod}
 DEPTH_MAX = 50
 
 
@@ -110,14 +107,14 @@ class _Parser:
             raise SqlError(f"More than {DEPTH_MAX} expressions are nested in each other.")
         found = self._conjunction()
         while self.takes_word("OR"):
-            found = _either(found, self._conjunction())
+            found = either(found, self._conjunction())
         self._depth -= 1
         return found
 
     def _conjunction(self) -> Expression:
         found = self._negation()
         while self.takes_word("AND"):
-            found = _both(found, self._negation())
+            found = both(found, self._negation())
         return found
 
     def _negation(self) -> Expression:
@@ -125,7 +122,7 @@ class _Parser:
         while self.takes_word("NOT"):
             is_negative = not is_negative
         found = self._comparison()
-        return _negated(found) if is_negative else found
+        return negated(found) if is_negative else found
 
     def _comparison(self) -> Expression:
         if self.takes_word("EXISTS"):
@@ -135,7 +132,7 @@ class _Parser:
             return lambda message: subject(message) is not None
         left = self._sum()
         if self._next.kind == "operator" and self._next.text in COMPARISONS:
-            return _compared(self._advance().text, left, self._sum())
+            return compared(self._advance().text, left, self._sum())
         if self.takes_word("IS"):
             is_negative = self.takes_word("NOT")
             if not self.takes_word("NULL"):
@@ -150,13 +147,13 @@ class _Parser:
             raise self._error("IN or LIKE")
         else:
             return left
-        return _negated(found) if is_negative else found
+        return negated(found) if is_negative else found
 
     def _in_list(self, left: Expression) -> Expression:
         self._expect("(")
-        found = _compared("=", left, self._sum())
+        found = compared("=", left, self._sum())
         while self.takes_operator(","):
-            found = _either(found, _compared("=", left, self._sum()))
+            found = either(found, compared("=", left, self._sum()))
         self._expect(")")
         return found
 
@@ -168,7 +165,7 @@ class _Parser:
             value, text = left(message), pattern(message)
             if not isinstance(value, str) or not isinstance(text, str):
                 return None
-            return _like_pattern(text, escape).fullmatch(value) is not None
+            return like_pattern(text, escape).fullmatch(value) is not None
 
         return matches
 
@@ -177,13 +174,13 @@ class _Parser:
     def _sum(self) -> Expression:
         found = self._product()
         while self._next.is_operator("+", "-"):
-            found = _calculated(self._advance().text, found, self._product())
+            found = calculated(self._advance().text, found, self._product())
         return found
 
     def _product(self) -> Expression:
         found = self._factor()
         while self._next.is_operator("*", "/", "%"):
-            found = _calculated(self._advance().text, found, self._factor())
+            found = calculated(self._advance().text, found, self._factor())
         return found
 
     def _factor(self) -> Expression:
@@ -191,7 +188,7 @@ class _Parser:
         while self._next.is_operator("+", "-"):
             sign = -sign if self._advance().text == "-" else sign
         operand = self._operand()
-        return operand if sign == 1 else _calculated("-", lambda message: 0, operand)
+        return operand if sign == 1 else calculated("-", lambda message: 0, operand)
 
     def _operand(self) -> Expression:
         token = self._next
@@ -200,26 +197,26 @@ class _Parser:
             self._expect(")")
             return inside
         if token.kind == "string":
-            return _constant(self._advance().text)
+            return constant(self._advance().text)
         if token.kind == "number":
             text = self._advance().text
-            return _constant(int(text) if text.isdigit() else float(text))
+            return constant(int(text) if text.isdigit() else float(text))
         if self.takes_word("TRUE"):
-            return _constant(True)
+            return constant(True)
         if self.takes_word("FALSE"):
-            return _constant(False)
+            return constant(False)
         if self.takes_word("NULL"):
-            return _constant(None)
+            return constant(None)
         return self._property()
 
     def _property(self) -> Expression:
         scope, name = self._property_name()
         if scope == "user":
-            return lambda message: _plain(message.application_properties.get(name))
+            return lambda message: plain(message.application_properties.get(name))
         if name.lower() == "partitionkey":
-            return lambda message: _plain(message.annotations.get(PARTITION_KEY_ANNOTATION))
+            return lambda message: plain(message.annotations.get(PARTITION_KEY_ANNOTATION))
         found = self._system_property(name)
-        return lambda message: _plain(message.value_of(found))
+        return lambda message: plain(message.value_of(found))
 
     def _property_name(self) -> tuple[str, str]:
         if self._next.kind not in ("name", "quoted"):
@@ -258,86 +255,3 @@ class _Parser:
             known = self._system_property(name)
             return lambda message: message.with_property(known, None)
         raise self._error("SET or REMOVE")
-
-
-def _constant(value: Any) -> Expression:
-    return lambda message: value
-
-
-def _plain(value: Any) -> Any:
-    """AMQP's own number and string types calculate and compare as Python's."""
-    if isinstance(value, bool) or value is None:
-        return value
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value)
-    return str(value) if not isinstance(value, bytes) else value
-
-
-def _either(left: Expression, right: Expression) -> Expression:
-    def found(message: Message) -> bool | None:
-        values = (left(message), right(message))
-        return True if True in values else None if None in values else False
-
-    return found
-
-
-def _both(left: Expression, right: Expression) -> Expression:
-    def found(message: Message) -> bool | None:
-        values = (left(message), right(message))
-        return False if False in values else None if None in values else True
-
-    return found
-
-
-def _negated(inside: Expression) -> Expression:
-    def found(message: Message) -> bool | None:
-        value = inside(message)
-        return None if value is None else value is False
-
-    return found
-
-
-def _compared(symbol: str, left: Expression, right: Expression) -> Expression:
-    compare = COMPARISONS[symbol]
-
-    def found(message: Message) -> bool | None:
-        first, second = left(message), right(message)
-        if first is None or second is None or _family(first) is not _family(second):
-            return None
-        return bool(compare(first, second))
-
-    return found
-
-
-def _family(value: Any) -> type:
-    """Numbers compare with numbers, whatever their kind; anything else only with its own type."""
-    return float if isinstance(value, int | float) and not isinstance(value, bool) else cast(type, type(value))
-
-
-def _calculated(symbol: str, left: Expression, right: Expression) -> Expression:
-    calculate = ARITHMETIC[symbol]
-
-    def found(message: Message) -> Any:
-        first, second = left(message), right(message)
-        if first is None or second is None or _family(first) is not _family(second):
-            return None
-        if isinstance(first, str) and symbol != "+":
-            return None
-        try:
-            return calculate(first, second)
-        except (ArithmeticError, TypeError):
-            return None
-
-    return found
-
-
-def _like_pattern(text: str, escape: str) -> re.Pattern[str]:
-    parts, characters = [], iter(text)
-    for character in characters:
-        if escape and character == escape:
-            parts.append(re.escape(next(characters, escape)))
-        else:
-            parts.append({"%": ".*", "_": "."}.get(character, re.escape(character)))
-    return re.compile("".join(parts), re.DOTALL)
