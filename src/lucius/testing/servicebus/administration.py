@@ -19,8 +19,8 @@ from lucius.testing.servicebus.settings import QueueSettings, SubscriptionSettin
 from lucius.testing.servicebus.tokens import SAS_TYPE, TokenChecker
 
 PAGE_MAX = 100
-READ_ONLY = ("AccessedAt", "CreatedAt", "UpdatedAt", "EntityAvailabilityStatus", "IsAnonymousAccessible")
-READ_ONLY += ("MessageCount", "Name", "SizeInBytes", "SubscriptionCount")
+READ_ONLY = {"AccessedAt", "CreatedAt", "UpdatedAt", "EntityAvailabilityStatus", "IsAnonymousAccessible"}
+READ_ONLY |= {"MessageCount", "Name", "SizeInBytes", "SubscriptionCount"}
 """What clients that change a description send back with it."""
 
 
