@@ -118,9 +118,9 @@ def _summary(server: ServiceBusServer) -> str:
     entities = server.namespace.entities.values()
     topics = [entity for entity in entities if isinstance(entity, Topic)]
     subscriptions = sum(len(topic.subscriptions) for topic in topics)
-    found = f"{len(entities) - len(topics)} queues, {len(topics)} topics, {subscriptions} subscriptions"
+    found = f"queues: {len(entities) - len(topics)}, topics: {len(topics)}, subscriptions: {subscriptions}"
     hint = "" if entities else " Set up entities with --config, or create them with --administration-port."
-    return f"Service Bus test server on {server.host}:{server.port}: {found}. Messages are in memory only.{hint}"
+    return f"Service Bus test server on {server.host}:{server.port}. {found}. Messages are in memory only.{hint}"
 
 
 COMMANDS = (servicebus_emulator,)
