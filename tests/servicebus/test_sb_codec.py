@@ -158,7 +158,9 @@ def test_known_encodings_are_as_the_standard_has_them() -> None:
 # --- Frames ----------------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.tuples(st.sampled_from([0, 1]), st.integers(0, 65_535), st.binary(max_size=100))), st.integers(1, 50))
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 1]), st.integers(0, 65_535), st.binary(max_size=100))), st.integers(1, 50)
+)
 def test_frames_arrive_whole_however_they_are_cut(sent: list[tuple[int, int, bytes]], cut: int) -> None:
     stream = b"".join(frame(*one) for one in sent)
     reader = FrameReader()
