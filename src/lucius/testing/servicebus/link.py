@@ -64,6 +64,8 @@ class IncomingLink(Link):
         self._received = 0
         self._credit = 0
         self._payload = bytearray()
+        """What has arrived of a message, up to the limit."""
+        self._size = 0
         self._first: Transfer | None = None
 
     def grant(self, delivery_count: int) -> None:
@@ -79,21 +81,18 @@ class IncomingLink(Link):
         if self._first is None:
             self._first = transfer
         if transfer.aborted:
-            self._first = None
-            self._payload.clear()
+            self._start_anew()
             return
-        self._payload += payload
-        if len(self._payload) > self.message_bytes_max:
-            self.session.detach(self, too_large(len(self._payload), self.message_bytes_max))
-            return
+        self._size += len(payload)
+        if self._size <= self.message_bytes_max:
+            self._payload += payload
         if transfer.more:
             return
-        first, raw = self._first, bytes(self._payload)
-        self._first = None
-        self._payload.clear()
+        first, raw, size = self._first, bytes(self._payload), self._size
+        self._start_anew()
         self._received = (self._received + 1) % SERIAL
         self._credit -= 1
-        state = self._outcome(raw, first.message_format or 0)
+        state = self._outcome(raw, size, first.message_format or 0)
         if state is not None and not (first.settled or transfer.settled) and first.delivery_id is not None:
             answer = Disposition(role=ROLE_RECEIVER, first=first.delivery_id, settled=True, state=state)
             self.session.send(answer)
@@ -101,8 +100,15 @@ class IncomingLink(Link):
             self._credit = CREDIT
             self.session.send_flow(handle=self.handle, delivery_count=self._received, link_credit=self._credit)
 
-    def _outcome(self, raw: bytes, message_format: int) -> Accepted | Rejected | None:
+    def _start_anew(self) -> None:
+        self._first = None
+        self._payload.clear()
+        self._size = 0
+
+    def _outcome(self, raw: bytes, size: int, message_format: int) -> Accepted | Rejected | None:
         try:
+            if size > self.message_bytes_max:
+                raise too_large(size, self.message_bytes_max)
             return self._take(raw, message_format)
         except Refusal as refusal:
             return Rejected(error=refusal_error(refusal))

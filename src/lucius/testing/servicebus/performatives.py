@@ -23,10 +23,12 @@ UINT, USHORT, UBYTE, ULONG = ({"wire": kind} for kind in (UInt, UShort, UByte, U
 @dataclass(slots=True, kw_only=True)
 class Composite:
     CODE: ClassVar[int]
+    IS_WHOLE: ClassVar[bool] = False
+    """Written with its last fields even if they are null."""
 
     def described(self) -> Described:
         values = [_on_wire(getattr(self, one.name), one.metadata.get("wire")) for one in fields(self)]
-        while values and values[-1] is None:
+        while values and values[-1] is None and not self.IS_WHOLE:
             values.pop()
         return Described(ULong(self.CODE), values)
 
@@ -161,6 +163,7 @@ class SaslOutcome(Composite):
 @dataclass(slots=True, kw_only=True)
 class AmqpError(Composite):
     CODE = 0x1D
+    IS_WHOLE = True  # Azure's SDK reads the third field without looking whether it is there.
     condition: Symbol
     description: str | None = None
     info: dict[Any, Any] | None = None
