@@ -16,7 +16,7 @@ from lucius.testing.servicebus.namespace import Namespace, QueueEntity, Subscrip
 from lucius.testing.servicebus.properties import MEGABYTE, PropertyReader
 from lucius.testing.servicebus.refusals import Refusal, argument_error, entity_exists, entity_not_found
 from lucius.testing.servicebus.settings import QueueSettings, SubscriptionSettings, TopicSettings
-from lucius.testing.servicebus.tokens import SAS_TYPE, TokenChecker
+from lucius.testing.servicebus.tokens import TokenChecker
 
 PAGE_MAX = 100
 READ_ONLY = {"AccessedAt", "CreatedAt", "UpdatedAt", "EntityAvailabilityStatus", "IsAnonymousAccessible"}
@@ -47,17 +47,12 @@ class Administration:
 
     def handle(self, request: Request) -> Response:
         try:
-            self._authorize(request)
+            self._tokens.check(request.headers.get("authorization", ""))
             return self._route(request)
         except Refusal as refusal:
             return Response(refusal.status, atom.text_of(atom.error(refusal.status, refusal.description)))
         except ValueError as error:
             return Response(400, atom.text_of(atom.error(400, str(error))))
-
-    def _authorize(self, request: Request) -> None:
-        token = request.headers.get("authorization", "")
-        kind = SAS_TYPE if token.startswith("SharedAccessSignature ") else token.partition(" ")[0].lower()
-        self._tokens.check(token, kind)
 
     def _route(self, request: Request) -> Response:
         parts = urlsplit(request.target)

@@ -79,8 +79,7 @@ class Requests:
         if operation != "put-token":
             raise not_implemented(f"$cbs has no operation '{operation}'.")
         given = request.application_properties
-        token = token if isinstance(token, str) else ""
-        self._tokens.check(token, str(given.get("type")))
+        self._tokens.check(token if isinstance(token, str) else "")
         self._authorization.allow(str(given.get("name") or ""))
 
 
