@@ -22,18 +22,16 @@ from lucius.testing.servicebus.settings import NamespaceSettings, QueueSettings
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LOCK = 30.0
+NAMES = ("talks", "next", "none", "lost")
+"""A queue for each test, so that they do not depend on each other."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bus() -> AsyncIterator[Sdk]:
-    queues = {
-        "talks": QueueSettings(lock_seconds=LOCK, requires_session=True),
-        "plain": QueueSettings(),
-    }
-    async with (
-        ServiceBusServer(NamespaceSettings(queues)) as server,
-        sdk(server, {"talks": lambda c: c.get_queue_sender("talks")}, {}) as opened,
-    ):
+    queues = {name: QueueSettings(lock_seconds=LOCK, requires_session=True) for name in NAMES}
+    senders = {name: (lambda c, name=name: c.get_queue_sender(name)) for name in NAMES}
+    settings = NamespaceSettings(queues | {"plain": QueueSettings()})
+    async with ServiceBusServer(settings) as server, sdk(server, senders, {}) as opened:
         yield opened
 
 
@@ -66,41 +64,42 @@ async def test_a_session_has_its_messages_in_order_its_state_and_one_owner(bus: 
 
 
 async def test_the_next_session_is_the_one_that_has_messages(bus: Sdk) -> None:
-    async with bus.client.get_queue_receiver("talks", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=5) as receiver:
+    await bus.send("next", message("b1", "b"))
+    async with bus.client.get_queue_receiver("next", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=5) as receiver:
         assert receiver.session.session_id == "b"
         await receiver.complete_message((await receiver.receive_messages(max_wait_time=5))[0])
 
     async def accept() -> str:
-        waiting = bus.client.get_queue_receiver("talks", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=10)
+        waiting = bus.client.get_queue_receiver("next", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=10)
         async with waiting as found:
             await found.complete_message((await found.receive_messages(max_wait_time=5))[0])
             return str(found.session.session_id)
 
     accepting = asyncio.ensure_future(accept())
-    queue = bus.server.namespace.queue("talks")
+    queue = bus.server.namespace.queue("next")
     async with asyncio.timeout(10):
         while not bus.server.broker._requests[queue]:
             await asyncio.sleep(0.01)
-    await bus.send("talks", message("c1", "c"))
+    await bus.send("next", message("c1", "c"))
     assert await accepting == "c"
 
 
 async def test_without_a_session_in_time_accepting_fails(bus: Sdk) -> None:
     with pytest.raises(OperationTimeoutError):
-        async with bus.client.get_queue_receiver("talks", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=0.2):
+        async with bus.client.get_queue_receiver("none", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=0.2):
             pass
 
 
 async def test_a_lost_session_says_so(bus: Sdk) -> None:
-    await bus.send("talks", message("d1", "d"))
-    async with bus.client.get_queue_receiver("talks", session_id="d") as receiver:
+    await bus.send("lost", message("d1", "d"))
+    async with bus.client.get_queue_receiver("lost", session_id="d") as receiver:
         (got,) = await receiver.receive_messages(max_wait_time=5)
-        bus.server.lose_locks("talks")
+        bus.server.lose_locks("lost")
         with pytest.raises(SessionLockLostError):
             await receiver.session.renew_lock()
         with pytest.raises(ServiceBusError):
             await receiver.complete_message(got)
-    async with bus.client.get_queue_receiver("talks", session_id="d") as receiver:
+    async with bus.client.get_queue_receiver("lost", session_id="d") as receiver:
         (again,) = await receiver.receive_messages(max_wait_time=5)
         assert again.delivery_count == 1
         await receiver.complete_message(again)

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from lucius.testing.servicebus.server import ServiceBusServer
 
 BODY_BYTES_MAX = 1024 * 1024
-IDLE_SECONDS_MAX = 60.0
-CONNECTIONS_MAX = 100
+IDLE_SECONDS_MAX = 30.0
+CONNECTIONS_MAX = 1_000
+"""Azure's client, given a CA, opens a connection for every request and keeps it."""
 READ_BYTES = 65_536
 
 

@@ -1,0 +1,64 @@
+"""Whatever frames a client sends: the server answers or closes, never hangs, and goes on serving others."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from peer import BODY, Peer, still_serves
+
+from lucius.testing.servicebus.codec import encode
+from lucius.testing.servicebus.frames import AMQP, frame
+from lucius.testing.servicebus.message import BATCH_FORMAT
+from lucius.testing.servicebus.performatives import (
+    BY_CODE,
+    Accepted,
+    Attach,
+    Close,
+    Detach,
+    Disposition,
+    Source,
+    Target,
+    Transfer,
+)
+from lucius.testing.servicebus.server import ServiceBusServer
+from lucius.testing.servicebus.settings import NamespaceSettings, QueueSettings
+from lucius.testing.servicebus.types import Described, ULong
+
+FRAMES = st.one_of(
+    st.binary(max_size=60),
+    st.builds(
+        lambda code, values: encode(Described(ULong(code), values)),
+        st.sampled_from(sorted(BY_CODE)),
+        st.lists(
+            st.none() | st.booleans() | st.integers(0, 300) | st.text(max_size=5) | st.binary(max_size=5), max_size=8
+        ),
+    ),
+    st.sampled_from(
+        [
+            Attach(name="a", handle=0, role=True, source=Source(address="work"), target=Target()).encoded(),
+            Attach(name="b", handle=1, role=False, source=Source(), target=Target(address="work")).encoded(),
+            Transfer(handle=1, delivery_id=1, delivery_tag=b"1", message_format=0).encoded() + BODY,
+            Transfer(handle=1, delivery_id=1, delivery_tag=b"1", message_format=BATCH_FORMAT).encoded() + b"\x00",
+            Disposition(role=True, first=0, last=2**32 - 1, settled=False, state=Accepted()).encoded(),
+            Detach(handle=0, closed=True).encoded(),
+        ]
+    ),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), FRAMES), max_size=8))
+def test_any_frames_are_answered_or_end_the_connection(frames: list[tuple[int, bytes]]) -> None:
+    async def play() -> None:
+        async with ServiceBusServer(NamespaceSettings({"work": QueueSettings()})) as server:
+            peer = await Peer.opened(server)
+            for channel, body in frames:
+                peer.write(frame(AMQP, channel, body))
+            peer.send(Close())
+            assert await peer.closed()
+            assert await still_serves(server)
+            await peer.close()
+
+    asyncio.run(play())
