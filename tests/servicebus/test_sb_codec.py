@@ -137,7 +137,7 @@ def test_an_array_of_millions_of_empty_elements_is_an_error() -> None:
 
 
 def test_a_value_without_a_type_cannot_be_encoded() -> None:
-    for value in (object(), Array([1, "a"]), 1 + 2j):
+    for value in (object(), Array([1, "a"]), 1 + 2j, 2**64, UInt(-1)):
         with pytest.raises(TypeError):
             encode(value)
 

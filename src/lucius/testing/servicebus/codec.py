@@ -226,7 +226,10 @@ def _coded(value: Any) -> tuple[int, bytes]:
         if kind is ULong and value < 256:
             return 0x53, bytes([value])
         code = WIDE[kind]
-        return code, struct.pack(NUMBERS[code][0], value)
+        try:
+            return code, struct.pack(NUMBERS[code][0], value)
+        except (struct.error, OverflowError) as error:
+            raise TypeError(f"{value} does not fit into AMQP's {kind.__name__.lower()}.") from error
     if isinstance(value, Char):
         return 0x73, struct.pack(">I", ord(value))
     if isinstance(value, Symbol):

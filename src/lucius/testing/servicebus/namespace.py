@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from lucius.testing.servicebus.duplicates import DuplicateWindow
 from lucius.testing.servicebus.filters import Rule, passed
@@ -207,8 +208,10 @@ class Namespace:
         entity = self.entity(path)
         entity.check(messages)
         numbers, reached = [], []
-        for message in messages:
-            window = entity.duplicates if message.message_id is not None else None
+        for given in messages:
+            # As Service Bus does: Azure's client for Node cannot settle a message that has no id.
+            message = given if given.message_id is not None else given.with_property("message_id", uuid4().hex)
+            window = entity.duplicates
             first = window.first_number(message.message_id, now) if window is not None else None
             if first is not None:
                 numbers.append(first)

@@ -13,6 +13,8 @@ from typing import Any, cast
 from lucius.testing.servicebus.message import Message
 
 Expression = Callable[[Message], Any]
+LONG_MAX = 2**63 - 1
+"""What AMQP's largest number with a sign holds."""
 
 COMPARISONS = {
     "=": operator.eq,
@@ -92,9 +94,10 @@ def calculated(symbol: str, left: Expression, right: Expression) -> Expression:
         if isinstance(first, str) and symbol != "+":
             return None
         try:
-            return calculate(first, second)
+            result = calculate(first, second)
         except (ArithmeticError, TypeError):
             return None
+        return None if isinstance(result, int) and abs(result) > LONG_MAX else result
 
     return found
 
