@@ -26,7 +26,7 @@ from lucius.testing.servicebus.performatives import (
 )
 from lucius.testing.servicebus.server import ServiceBusServer
 from lucius.testing.servicebus.settings import NamespaceSettings, QueueSettings
-from lucius.testing.servicebus.types import Described, ULong
+from lucius.testing.servicebus.types import Described, UByte, UInt, ULong, UShort
 
 TEXT = st.sampled_from(["work", "$cbs", "work/$management"]) | st.text(max_size=3)
 ODD = st.one_of(
@@ -40,10 +40,14 @@ ODD = st.one_of(
 )
 
 
+RIGHT: dict[Any, st.SearchStrategy[Any]] = {kind: st.integers(0, 2).map(kind) for kind in (UInt, UShort, UByte, ULong)}
+RIGHT |= {bool: st.booleans(), str: TEXT, bytes: st.binary(max_size=5), dict: st.dictionaries(TEXT, TEXT, max_size=2)}
+
+
 def composites(code: int, odd: st.SearchStrategy[Any]) -> st.SearchStrategy[Described]:
-    """A performative whose numbers have the right types, and anything else any."""
+    """A performative whose fields mostly have the right types."""
     wires = [one.metadata.get("wire") for one in fields(BY_CODE[code])]
-    values = st.tuples(*(odd if wire is None else st.none() | st.integers(0, 2).map(wire) for wire in wires))
+    values = st.tuples(*(odd if wire is None else st.none() | (RIGHT[wire] | RIGHT[wire] | odd) for wire in wires))
     return values.map(lambda given: Described(ULong(code), list(given)))
 
 

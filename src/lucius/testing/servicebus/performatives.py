@@ -17,7 +17,9 @@ ROLE_SENDER, ROLE_RECEIVER = False, True
 
 
 UINT, USHORT, UBYTE, ULONG = ({"wire": kind} for kind in (UInt, UShort, UByte, ULong))
-"""The type that a number has on the wire."""
+FLAG, TEXT, BINARY, MAP = ({"wire": kind} for kind in (bool, str, bytes, dict))
+"""The types that fields have on the wire. Where a field names none, whoever uses it looks."""
+NUMBERS = (UInt, UShort, UByte, ULong)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,17 +38,17 @@ class Composite:
         return encode(self.described())
 
 
-def _on_wire(value: Any, kind: type | None) -> Any:
+def _on_wire(value: Any, kind: Any) -> Any:
     if isinstance(value, Composite):
         return value.described()
-    return value if value is None or kind is None else kind(value)
+    return kind(value) if value is not None and kind in NUMBERS else value
 
 
 @dataclass(slots=True, kw_only=True)
 class Open(Composite):
     CODE = 0x10
-    container_id: str
-    hostname: str | None = None
+    container_id: str = field(metadata=TEXT)
+    hostname: str | None = field(default=None, metadata=TEXT)
     max_frame_size: int | None = field(default=None, metadata=UINT)
     channel_max: int | None = field(default=None, metadata=USHORT)
     idle_time_out: int | None = field(default=None, metadata=UINT)
@@ -65,20 +67,20 @@ class Begin(Composite):
 @dataclass(slots=True, kw_only=True)
 class Attach(Composite):
     CODE = 0x12
-    name: str
+    name: str = field(metadata=TEXT)
     handle: int = field(metadata=UINT)
-    role: bool
+    role: bool = field(metadata=FLAG)
     snd_settle_mode: int | None = field(default=None, metadata=UBYTE)
     rcv_settle_mode: int | None = field(default=None, metadata=UBYTE)
     source: Any = None
     target: Any = None
     unsettled: Any = None
-    incomplete_unsettled: bool | None = None
+    incomplete_unsettled: bool | None = field(default=None, metadata=FLAG)
     initial_delivery_count: int | None = field(default=None, metadata=UINT)
     max_message_size: int | None = field(default=None, metadata=ULONG)
     offered_capabilities: Any = None
     desired_capabilities: Any = None
-    properties: dict[Any, Any] | None = None
+    properties: dict[Any, Any] | None = field(default=None, metadata=MAP)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,8 +94,8 @@ class Flow(Composite):
     delivery_count: int | None = field(default=None, metadata=UINT)
     link_credit: int | None = field(default=None, metadata=UINT)
     available: int | None = field(default=None, metadata=UINT)
-    drain: bool | None = None
-    echo: bool | None = None
+    drain: bool | None = field(default=None, metadata=FLAG)
+    echo: bool | None = field(default=None, metadata=FLAG)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,23 +103,23 @@ class Transfer(Composite):
     CODE = 0x14
     handle: int = field(metadata=UINT)
     delivery_id: int | None = field(default=None, metadata=UINT)
-    delivery_tag: bytes | None = None
+    delivery_tag: bytes | None = field(default=None, metadata=BINARY)
     message_format: int | None = field(default=None, metadata=UINT)
-    settled: bool | None = None
-    more: bool | None = None
+    settled: bool | None = field(default=None, metadata=FLAG)
+    more: bool | None = field(default=None, metadata=FLAG)
     rcv_settle_mode: int | None = field(default=None, metadata=UBYTE)
     state: Any = None
-    resume: bool | None = None
-    aborted: bool | None = None
+    resume: bool | None = field(default=None, metadata=FLAG)
+    aborted: bool | None = field(default=None, metadata=FLAG)
 
 
 @dataclass(slots=True, kw_only=True)
 class Disposition(Composite):
     CODE = 0x15
-    role: bool
+    role: bool = field(metadata=FLAG)
     first: int = field(metadata=UINT)
     last: int | None = field(default=None, metadata=UINT)
-    settled: bool | None = None
+    settled: bool | None = field(default=None, metadata=FLAG)
     state: Any = None
 
 
@@ -125,7 +127,7 @@ class Disposition(Composite):
 class Detach(Composite):
     CODE = 0x16
     handle: int = field(metadata=UINT)
-    closed: bool | None = None
+    closed: bool | None = field(default=None, metadata=FLAG)
     error: Any = None
 
 
@@ -150,8 +152,8 @@ class SaslMechanisms(Composite):
 @dataclass(slots=True, kw_only=True)
 class SaslInit(Composite):
     CODE = 0x41
-    mechanism: Symbol
-    initial_response: bytes | None = None
+    mechanism: Symbol = field(metadata=TEXT)
+    initial_response: bytes | None = field(default=None, metadata=BINARY)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -164,9 +166,9 @@ class SaslOutcome(Composite):
 class AmqpError(Composite):
     CODE = 0x1D
     IS_WHOLE = True  # Azure's SDK reads the third field without looking whether it is there.
-    condition: Symbol
-    description: str | None = None
-    info: dict[Any, Any] | None = None
+    condition: Symbol = field(metadata=TEXT)
+    description: str | None = field(default=None, metadata=TEXT)
+    info: dict[Any, Any] | None = field(default=None, metadata=MAP)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -188,28 +190,28 @@ class Released(Composite):
 @dataclass(slots=True, kw_only=True)
 class Modified(Composite):
     CODE = 0x27
-    delivery_failed: bool | None = None
-    undeliverable_here: bool | None = None
-    message_annotations: dict[Any, Any] | None = None
+    delivery_failed: bool | None = field(default=None, metadata=FLAG)
+    undeliverable_here: bool | None = field(default=None, metadata=FLAG)
+    message_annotations: dict[Any, Any] | None = field(default=None, metadata=MAP)
 
 
 @dataclass(slots=True, kw_only=True)
 class Source(Composite):
     CODE = 0x28
-    address: str | None = None
+    address: str | None = field(default=None, metadata=TEXT)
     durable: int | None = field(default=None, metadata=UINT)
-    expiry_policy: Symbol | None = None
+    expiry_policy: Symbol | None = field(default=None, metadata=TEXT)
     timeout: int | None = field(default=None, metadata=UINT)
-    dynamic: bool | None = None
+    dynamic: bool | None = field(default=None, metadata=FLAG)
     dynamic_node_properties: Any = None
-    distribution_mode: Symbol | None = None
-    filter: dict[Any, Any] | None = None
+    distribution_mode: Symbol | None = field(default=None, metadata=TEXT)
+    filter: dict[Any, Any] | None = field(default=None, metadata=MAP)
 
 
 @dataclass(slots=True, kw_only=True)
 class Target(Composite):
     CODE = 0x29
-    address: str | None = None
+    address: str | None = field(default=None, metadata=TEXT)
 
 
 BY_CODE: dict[int, type[Composite]] = {kind.CODE: kind for kind in Composite.__subclasses__()}
@@ -232,10 +234,14 @@ def read(value: Any) -> Composite:
     found: dict[str, Any] = {one.name: None for one in fields(kind)}
     for one, given in zip(fields(kind), value.value, strict=False):
         wire = one.metadata.get("wire")
-        if given is not None and wire is not None and type(given) is not wire:
+        if given is not None and wire is not None and not _fits(given, wire):
             raise DecodeError(f"{kind.__name__}.{one.name} is no {wire.__name__.lower()}.")
         found[one.name] = given
     for name in NUMBERS_WANTED.get(kind, ()):
         if found[name] is None:
             raise DecodeError(f"{kind.__name__} lacks {name}.")
     return kind(**found)
+
+
+def _fits(given: Any, wire: type) -> bool:
+    return type(given) is wire if wire in NUMBERS else isinstance(given, wire)
