@@ -18,6 +18,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from click.testing import CliRunner
 
 from lucius.cli.main import cli
+from lucius.cli.serve.server import SERVER_PACKAGES
 
 SECONDS = 30.0
 
@@ -110,3 +111,29 @@ def test_every_fault_of_a_config_is_listed(tmp_path: Path) -> None:
     place = f"{path}: /UserConfig/Namespaces/0/Queues/0/Properties"
     assert f"{place}/LockDuration: 'soon' is no duration" in ran.output
     assert f"{place}/MaxDeliveryCount: must be a whole number from 1" in ran.output
+
+
+WITHOUT = """
+import sys
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {missing!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Without())
+from lucius.cli.main import main
+main()
+"""
+
+
+async def test_the_base_install_serves_and_names_the_extra_that_administration_needs() -> None:
+    code = WITHOUT.format(missing=set(SERVER_PACKAGES) | {"azure", "aiohttp"})
+    arguments = ("servicebus-emulator", "--port", "0", "--administration-port", "0")
+    running = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(SECONDS):
+        told, errors = await running.communicate()
+    assert told.startswith(b"Endpoint=sb://127.0.0.1:"), errors
+    assert b"pip install 'lucius[server]' (cryptography is not installed)" in errors
+    assert b"Traceback" not in errors
+    assert running.returncode == 2

@@ -214,7 +214,10 @@ class Target(Composite):
     address: str | None = field(default=None, metadata=TEXT)
 
 
-BY_CODE: dict[int, type[Composite]] = {kind.CODE: kind for kind in Composite.__subclasses__()}
+_FRAMES = (Open, Begin, Attach, Flow, Transfer, Disposition, Detach, End, Close)
+_SASL = (SaslMechanisms, SaslInit, SaslOutcome)
+_OTHERS = (AmqpError, Accepted, Rejected, Released, Modified, Source, Target)
+BY_CODE: dict[int, type[Composite]] = {kind.CODE: kind for kind in (*_FRAMES, *_SASL, *_OTHERS)}
 NUMBERS_WANTED: dict[type[Composite], tuple[str, ...]] = {
     Begin: ("next_outgoing_id", "incoming_window", "outgoing_window"),
     Attach: ("handle",),
