@@ -17,14 +17,14 @@ from lucius.cli.jobs import commands as jobs
 from lucius.cli.runbooks import batch
 from lucius.cli.runbooks import commands as runbooks
 from lucius.cli.serve import database, platform, server, temporal
-from lucius.cli.tools import contract, load, new
+from lucius.cli.tools import contract, load, new, servicebus
 from lucius.client.addresses import URL_DEFAULT
 
 SECTIONS = (
     ("Jobs", jobs.COMMANDS),
     ("Runbooks", (*runbooks.COMMANDS, *batch.COMMANDS)),
     ("Inspect", inspect.COMMANDS),
-    ("Try and test", (*new.COMMANDS, *contract.COMMANDS, *load.COMMANDS)),
+    ("Try and test", (*new.COMMANDS, *contract.COMMANDS, *load.COMMANDS, *servicebus.COMMANDS)),
     ("Run", (*server.COMMANDS, *platform.COMMANDS)),
     ("Maintain", (*database.UPKEEP, *server.UPKEEP, *temporal.UPKEEP)),
 )
