@@ -32,7 +32,8 @@ csv_option = click.option(
 def create(connection: Connection, runbook: str, csv_file: Path, start: str | None, manual: bool, output: str) -> None:
     """Create a batch from the members in a CSV file.
 
-    Its first line names the columns; one of them is the runbook's primary key. A fault in any row rejects the file.
+    Its first line names the columns: the runbook's primary key and every column that its templates use. A fault in any
+    row rejects the file.
     """
     text = read_text(csv_file, CSV_BYTES_MAX)
     with connection.open() as client:

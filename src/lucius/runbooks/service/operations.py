@@ -30,7 +30,7 @@ from lucius.runbooks.engine.phases import begin_phase
 from lucius.runbooks.engine.progress import end_batch
 from lucius.runbooks.engine.turn import Turn, Turns
 from lucius.runbooks.service import retries
-from lucius.runbooks.service.csv_members import read_csv_members
+from lucius.runbooks.service.csv_members import read_members_to_add
 from lucius.runbooks.sources.limits import SourceLimits
 from lucius.runbooks.store import batches, inits, members, phases, runbooks, steps
 from lucius.runbooks.store.data_tables import open_table
@@ -183,7 +183,7 @@ class Operations:
         return await self._turns.database.read(script)
 
     async def _read(self, csv: bytes, runbook: Runbook) -> Members:
-        return await asyncio.to_thread(read_csv_members, csv, runbook, self._limits)
+        return await asyncio.to_thread(read_members_to_add, csv, runbook, self._limits)
 
 
 def _ensure_open(batch: Batch) -> None:

@@ -15,7 +15,7 @@ from lucius.domain.time import Instant
 from lucius.ports.database import Fetch, Run, Script
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.definition.names import columns_faults, quoted
-from lucius.runbooks.core.records import FROM_SOURCE
+from lucius.runbooks.core.records import BY_HAND, FROM_SOURCE
 
 SYSTEM_COLUMNS = ("_member_key", "_batch_time", "_first_seen_at", "_last_seen_at", "_is_current", "_digest", "_origin")
 
@@ -115,7 +115,11 @@ class DataTable:
         )
 
     def data(self, keys: Sequence[str]) -> Script[dict[str, tuple[str | None, ...]]]:
-        names = ", ".join(["_member_key", *self._quoted])
+        return {key: tuple(values) for key, (_, *values) in (yield from self.rows(keys)).items()}
+
+    def rows(self, keys: Sequence[str]) -> Script[dict[str, tuple[Any, ...]]]:
+        """Origin and values of each member."""
+        names = ", ".join(["_member_key", "_origin", *self._quoted])
         rows = yield Fetch(
             f"SELECT {names} FROM {self._name} WHERE _member_key = ANY($1::text[])",
             [list(keys)],
@@ -145,9 +149,12 @@ def last_known(runbook: Runbook, version: int, keys: Sequence[str]) -> Script[di
         if not missing:
             break
         table = DataTable(name, msgspec.json.decode(columns))
-        for key, values in (yield from table.data(missing)).items():
+        for key, (origin, *values) in (yield from table.rows(missing)).items():
+            # A CSV has no nulls: one in its rows is a column that the CSV did not have.
+            from_csv = origin == BY_HAND or (runbook.source is not None and runbook.source.type == "csv")
             found[key] = {
                 column: msgspec.json.decode(value) if column in several and value is not None else value
                 for column, value in zip(table.columns, values, strict=True)
+                if value is not None or not from_csv
             }
     return found
