@@ -146,6 +146,14 @@ RUNBOOK_OPERATIONS: tuple[Operation, ...] = (
     _batch("resume", "resumeBatch", batches.resume, "Resume a batch that was held because of too many failures"),
     _batch("retry", "retryBatch", batches.retry, "Retry the failed step of failed members", "MembersRetried"),
     _batch(
+        "confirm-move", "confirmMove", batches.confirm_move,
+        "Confirm that held members move to the date that the source has for them", "MembersHeld",
+    ),
+    _batch(
+        "keep", "keepMembers", batches.keep, "Keep held members in the batch although the source has another date",
+        "MembersHeld",
+    ),
+    _batch(
         "send-again", "sendMessagesAgain", batches.send_again, "Send dead messages of the batch again",
         "MessagesNamed",
     ),

@@ -131,3 +131,10 @@ DECISIONS = (
     "UPDATE batch_members SET removed_by_source = TRUE WHERE removed_by = 'scheduler'",
 )
 """What was read out of the audit trail, out of messages and out of actors' names before, as columns."""
+MOVED_DATES = (
+    "ALTER TABLE batch_members ADD COLUMN move_to BIGINT",
+    "ALTER TABLE batch_members ADD COLUMN move_held_at BIGINT",
+    "CREATE INDEX members_held ON batch_members (batch_id, id) WHERE move_held_at IS NOT NULL",
+)
+"""The date that the source moves a member to after steps of it were sent, and since when it is held for that. Without
+the second, an operator has decided that it stays."""

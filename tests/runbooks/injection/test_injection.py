@@ -115,9 +115,7 @@ async def made_before_the_column_was_needed(harness: Any, needing: bytes) -> Non
 
 async def test_a_path_into_an_object_is_a_columns_name_and_no_path(harness: Any) -> None:
     """A column may have dots in its name; where none has that name, the step fails and nothing is looked up."""
-    await made_before_the_column_was_needed(
-        harness, manual().replace(b"{{Note}}", b"{{Upn.__class__.__init__}}")
-    )
+    await made_before_the_column_was_needed(harness, manual().replace(b"{{Note}}", b"{{Upn.__class__.__init__}}"))
     assert [job["functionName"] for job in await harness.run({"Find": {"text": "x"}})] == ["Find"]
     [(status, reason)] = await harness.fetch(
         "SELECT status, error_message FROM step_executions WHERE step_name = 'second'"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 86_400.0
 TIMEOUT_SECONDS_MAX = 30 * 86_400.0
 STATUSES = ("detected", "init_dispatched", "active", "completed", "failed")
-MEMBER_STATUSES = ("active", "removed", "failed", "all")
+MEMBER_STATUSES = ("active", "removed", "failed", "held", "all")
 
 
 @click.group(cls=OrderedGroup)
@@ -94,7 +94,7 @@ def show(connection: Connection, batch_id: int, output: str) -> None:
     type=click.Choice(MEMBER_STATUSES),
     default="all",
     show_default=True,
-    help="Only members with this status; failed members are also active.",
+    help="Only members with this status; failed and held members are also active.",
 )
 @limit_option
 @cursor_option
@@ -232,7 +232,8 @@ def export(connection: Connection, batch_id: int, out: Path | None) -> None:
 
 for command in (
     list_batches, show, grid, watch, why, events, export, operate.create, operate.add,
-    operate.remove, operate.retry, operate.resume, operate.advance, operate.cancel, operate.send_again,
+    operate.remove, operate.retry, operate.resume, operate.advance, operate.cancel, operate.confirm_move,
+    operate.keep, operate.send_again,
 ):  # fmt: skip
     batch.add_command(command)
 

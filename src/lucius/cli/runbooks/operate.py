@@ -89,6 +89,37 @@ def retry(connection: Connection, batch_id: int, members: tuple[str, ...], outpu
     say(answer, output, f"Batch {batch_id}: {counted(count, 'failed member')} retried.")
 
 
+@click.command("confirm-move")
+@batch_argument
+@click.argument("members", nargs=-1, metavar="[MEMBER...]")
+@output_option
+@click.pass_obj
+def confirm_move(connection: Connection, batch_id: int, members: tuple[str, ...], output: str) -> None:
+    """Let held members move to their new date, all or these.
+
+    A member is held when its date in the source moves after steps of it were sent. Confirmed, it leaves this batch:
+    its removal steps run, and the next read of the source puts it into the batch of its new date.
+    """
+    answer = act(connection, batch_id, "confirm-move", {"members": list(members)} if members else {})
+    moved = counted(int(answer.get("members") or 0), "member leaves", "members leave")
+    say(answer, output, f"Batch {batch_id}: {moved} for another date.")
+
+
+@click.command()
+@batch_argument
+@click.argument("members", nargs=-1, metavar="[MEMBER...]")
+@output_option
+@click.pass_obj
+def keep(connection: Connection, batch_id: int, members: tuple[str, ...], output: str) -> None:
+    """Keep held members in this batch, all or these.
+
+    They go on although the source has another date for them. If it names yet another one, they are held again.
+    """
+    answer = act(connection, batch_id, "keep", {"members": list(members)} if members else {})
+    kept = counted(int(answer.get("members") or 0), "member stays and goes on", "members stay and go on")
+    say(answer, output, f"Batch {batch_id}: {kept}.")
+
+
 @click.command("send-again")
 @batch_argument
 @click.argument("messages", nargs=-1, metavar="[MESSAGE...]")

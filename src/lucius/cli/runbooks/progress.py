@@ -77,7 +77,9 @@ def phases_text(counts: Mapping[str, Any]) -> str:
 
 def batch_facts(batch: Batch, now: datetime) -> list[tuple[str, str]]:
     members = batch.get("members") or {}
-    counts = [f"{members.get(name) or 0} {name}" for name in ("active", "failed", "removed") if members.get(name)]
+    counts = [
+        f"{members.get(name) or 0} {name}" for name in ("active", "failed", "held", "removed") if members.get(name)
+    ]
     manual = ", phases are started manually" if batch.get("advance") == "manual" else ""
     facts = [
         ("Batch", f"{text_of(batch.get('batch_id'))} of {text_of(batch.get('runbook'))}, "

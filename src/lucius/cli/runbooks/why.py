@@ -41,6 +41,9 @@ def _next(batch: Item, number: str, failed: int) -> list[tuple[str, str]]:
     commands = []
     if is_open and batch.get("held_at"):
         commands.append((f"lucius batch resume {number}", "continue; the failure count restarts"))
+    if is_open and int((batch.get("members") or {}).get("held") or 0):
+        commands.append((f"lucius batch grid {number} --status held", "which members are held"))
+        commands += _held_commands(number, "")
     if any(message.get("can_be_sent") for message in batch.get("dead_messages") or ()):
         commands.append((f"lucius batch send-again {number}", "send its dead messages again"))
     if failed:
@@ -52,6 +55,14 @@ def _next(batch: Item, number: str, failed: int) -> list[tuple[str, str]]:
         commands.append((f"lucius batch watch {number}", "follow its progress"))
         commands.append((f"lucius batch cancel {number}", "send nothing more"))
     return commands
+
+
+def _held_commands(number: str, member: str) -> list[tuple[str, str]]:
+    who = f"{number} {member}".strip()
+    return [
+        (f"lucius batch confirm-move {who}", "let it move: its removal steps run, and it is booked at its new date"),
+        (f"lucius batch keep {who}", "go on in this batch, whatever date the source has"),
+    ]
 
 
 def explain_member(batch: Item, member: Item, now: datetime) -> Explanation:
@@ -73,6 +84,8 @@ def explain_member(batch: Item, member: Item, now: datetime) -> Explanation:
         what = f"{text_of(step.get('kind'))} step {text_of(step.get('step'))}"
         sentences.append(sentence(f"{what}: {text_of(step.get('status'))}{error}"))
     commands = []
+    if member.get("move_held_at") and member.get("status") == "active" and batch.get("status") not in ENDED:
+        commands += _held_commands(number, key)
     if member.get("failed_at") and state != "removed":
         commands.append((f"lucius batch retry {number} {key}", "retry the failed step, and continue from there"))
     if member.get("status") == "active" and batch.get("status") not in ENDED:

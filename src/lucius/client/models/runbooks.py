@@ -95,7 +95,7 @@ class Batch(Model):
     detected_at: datetime | None = None
     completed_at: datetime | None = None
     members: dict[str, Any] = field(default_factory=dict)
-    """How many are `active`, `removed` and `failed`."""
+    """How many are `active`, `removed`, `failed` and `held`."""
     phases: dict[str, Any] = field(default_factory=dict)
     """How many are in each state."""
     phase_list: list[dict[str, Any]] = field(default_factory=list)
@@ -127,6 +127,10 @@ class Member(Model):
     failed_at: datetime | None = None
     added_at: datetime | None = None
     removed_at: datetime | None = None
+    move_to: datetime | None = None
+    """The date that the source has moved the member to, although steps of it were sent."""
+    move_held_at: datetime | None = None
+    """Since when it is held because of that; `None` once somebody has decided."""
     steps: list[MemberStep] = field(default_factory=list)
     followups: list[dict[str, Any]] = field(default_factory=list)
     """Steps of rollbacks and removals."""

@@ -169,6 +169,7 @@ class MemberCounts(TypedDict):
     active: WholeNumber
     removed: WholeNumber
     failed: WholeNumber
+    held: Annotated[WholeNumber, Meta(description="Active members that wait for a decision about their moved date")]
 
 
 class Batch(TypedDict):
@@ -286,6 +287,8 @@ class Member(TypedDict):
     failed_at: Moment | None
     added_at: Moment
     removed_at: Moment | None
+    move_to: Annotated[Moment | None, Meta(description="The date that the source has moved the member to")]
+    move_held_at: Annotated[Moment | None, Meta(description="Since when it is held because of that; null once decided")]
     steps: list[MemberStep]
     followups: list[MemberFollowup]
     waiting_for: str | None

@@ -11,6 +11,7 @@ from lucius.runbooks.core.dead_messages import NONE_DEAD, DeadMessages
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.core.execution_waits import execution_waits, missing
+from lucius.runbooks.core.messages import utc
 from lucius.runbooks.core.records import Absence, Batch, Phase
 from lucius.runbooks.core.states import (
     BATCH_ENDED,
@@ -21,6 +22,9 @@ from lucius.runbooks.core.states import (
     POLLING,
     Kind,
 )
+
+NAMED_MAX = 5
+"""Members named in a sentence."""
 
 
 class StepCount(Struct, frozen=True):
@@ -46,6 +50,9 @@ class BatchState(Struct, frozen=True, kw_only=True):
     """Open chains: kind, whether a worker has them, count."""
     missing: tuple[int, Absence] | None
     """How many members are missing from the source, and the earliest times of any of them."""
+    held_count: int = 0
+    held: Sequence[tuple[str, Instant]] = ()
+    """The first members that are held because the source moved them, and the dates it has for them."""
     dead: DeadMessages = NONE_DEAD
     now: Instant
 
@@ -68,7 +75,22 @@ def batch_waits(state: BatchState) -> list[str]:
         count, absence = state.missing
         who = "1 member is" if count == 1 else f"{count} members are"
         found.append(f"{who} {missing(absence)}")
+    found += _held(state)
     return found or ["nothing: the next sweep ends it"]
+
+
+def _held(state: BatchState) -> list[str]:
+    if not state.held_count:
+        return []
+    named = [f"{key} to {utc(to)}" for key, to in state.held]
+    more = state.held_count - len(named)
+    who = "1 member is" if state.held_count == 1 else f"{state.held_count} members are"
+    them = "it" if state.held_count == 1 else "them"
+    listed = ", ".join(named) + (f" and {more} more" if more > 0 else "")
+    return [
+        f"{who} held because the source has moved {them} to another date: {listed}; confirm the move or keep {them} in"
+        " this batch"
+    ]
 
 
 def _init(state: BatchState) -> list[str]:

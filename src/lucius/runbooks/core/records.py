@@ -75,6 +75,14 @@ class Member(Struct):
     add_handled_at: Instant | None
     remove_dispatched_at: Instant | None
     remove_handled_at: Instant | None
+    move_to: Instant | None
+    """The date that the source asks for, although steps of the member were sent."""
+    move_held_at: Instant | None
+    """Set while nobody has decided about `move_to`."""
+
+    @property
+    def is_held(self) -> bool:
+        return self.move_held_at is not None
 
 
 class Absence(Struct, frozen=True):

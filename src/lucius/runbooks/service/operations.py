@@ -13,7 +13,7 @@ from lucius.ports.database import Script
 from lucius.runbooks.core.answers import BatchActed, BatchMade
 from lucius.runbooks.core.comparison import chunks
 from lucius.runbooks.core.definition.model import Runbook
-from lucius.runbooks.core.records import BY_HAND, Batch, RunbookRow
+from lucius.runbooks.core.records import BY_HAND, Batch, Member, RunbookRow
 from lucius.runbooks.core.source_members import Members
 from lucius.runbooks.core.states import (
     BATCH_ENDED,
@@ -26,16 +26,19 @@ from lucius.runbooks.core.states import (
 from lucius.runbooks.engine.batching import add_members, create_batch, remove_members
 from lucius.runbooks.engine.consequences import apply_consequences
 from lucius.runbooks.engine.detection import PAGE, start_work, to_rows
+from lucius.runbooks.engine.moves import confirm_moves, keep_members
 from lucius.runbooks.engine.phases import begin_phase
 from lucius.runbooks.engine.progress import end_batch
 from lucius.runbooks.engine.turn import Turn, Turns
 from lucius.runbooks.service import retries
 from lucius.runbooks.service.csv_members import read_members_to_add
 from lucius.runbooks.sources.limits import SourceLimits
-from lucius.runbooks.store import batches, inits, members, phases, runbooks, steps
+from lucius.runbooks.store import batches, controls, inits, members, moves, phases, runbooks, steps
 from lucius.runbooks.store.data_tables import open_table
 
 T = TypeVar("T")
+HELD_MAX = 100_000
+"""Held members that one call decides about."""
 
 
 class Operations:
@@ -162,6 +165,29 @@ class Operations:
         result: BatchActed = await self._act(batch_id, actor, work)
         return result
 
+    async def confirm_move(self, batch_id: int, member_keys: Sequence[str] | None, actor: str) -> BatchActed:
+        """Held members (all, or these) leave this batch; the next reading books them at the source's date."""
+
+        def work(turn: Turn, batch: Batch) -> Script[BatchActed]:
+            held = yield from _held(batch, member_keys)
+            yield from confirm_moves(turn, batch, held)
+            yield from controls.read_again(batch.runbook_name)
+            return {"batch_id": batch.id, "members": len(held)}
+
+        result: BatchActed = await self._act(batch_id, actor, work)
+        return result
+
+    async def keep(self, batch_id: int, member_keys: Sequence[str] | None, actor: str) -> BatchActed:
+        """Held members (all, or these) go on in this batch, whatever date the source has for them now."""
+
+        def work(turn: Turn, batch: Batch) -> Script[BatchActed]:
+            held = yield from _held(batch, member_keys)
+            yield from keep_members(turn, batch, held)
+            return {"batch_id": batch.id, "members": len(held)}
+
+        result: BatchActed = await self._act(batch_id, actor, work)
+        return result
+
     # --- Internals ---------------------------------------------------------------------------------------------------
 
     async def _active(self, name: str) -> tuple[RunbookRow, Runbook]:
@@ -189,6 +215,20 @@ class Operations:
 def _ensure_open(batch: Batch) -> None:
     if batch.status in BATCH_ENDED:
         raise CallerError.of("CONFLICT", f"batch {batch.id} has ended: it is {batch.status}")
+
+
+def _held(batch: Batch, member_keys: Sequence[str] | None) -> Script[list[Member]]:
+    """The members that are held because their date moved: all, or these."""
+    _ensure_open(batch)
+    held = {member.key: member for member in (yield from moves.held(batch.id, HELD_MAX))}
+    if member_keys is None:
+        if not held:
+            raise CallerError.of("CONFLICT", f"no member of batch {batch.id} is held because its date moved")
+        return list(held.values())
+    unknown = [key for key in member_keys if key not in held]
+    if unknown:
+        raise CallerError.of("CONFLICT", f"batch {batch.id} holds no member {', '.join(unknown[:5])}")
+    return [held[key] for key in member_keys]
 
 
 def _put_in(row: RunbookRow, found: Members, keys: Sequence[str], turn: Turn, batch: Batch) -> Script[None]:

@@ -65,7 +65,7 @@ HEADS = (
     f"SELECT {columns_of(Head, _OWN, 's')} FROM batch_members m JOIN step_executions s ON s.id = ("
     f"SELECT n.id FROM step_executions n WHERE n.batch_member_id = m.id AND n.{IS_OPEN}"
     " ORDER BY n.phase_execution_id, n.step_index LIMIT 1)"
-    " WHERE m.id = ANY($1::bigint[])"
+    " WHERE m.id = ANY($1::bigint[]) AND m.move_held_at IS NULL"
 )
 PHASE_PROGRESS = (
     "SELECT p.id, (SELECT s.step_index FROM step_executions s WHERE s.phase_execution_id = p.id"
@@ -169,7 +169,7 @@ def endings(member_ids: Sequence[int]) -> Script[list[StepEnding]]:
 
 
 def heads(member_ids: Iterable[int]) -> Script[list[Head]]:
-    """The first step of each of these members that has not ended."""
+    """The first step of each of these members that has not ended, without those that are held."""
     ids = sorted(member_ids)
     return [Head(*row) for row in (yield Fetch(HEADS, [ids]))] if ids else []
 

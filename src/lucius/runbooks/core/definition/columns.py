@@ -24,7 +24,9 @@ def columns_needed(runbook: Runbook) -> dict[str, list[str]]:
     lists.append(("removal", "on_member_removed", "on_member_removed", runbook.on_member_removed))
     of_init = {step.on_failure for step in runbook.init}
     lists += [
-        ("rollback", name, f"rollback {name}", steps) for name, steps in runbook.rollbacks.items() if name not in of_init
+        ("rollback", name, f"rollback {name}", steps)
+        for name, steps in runbook.rollbacks.items()
+        if name not in of_init
     ]
     for kind, name, where, steps in lists:
         for index, step in enumerate(steps):

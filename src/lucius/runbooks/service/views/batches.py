@@ -8,7 +8,7 @@ from lucius.domain.time import Instant, iso
 from lucius.ports.bus import DeadLetter
 from lucius.ports.database import Script
 from lucius.runbooks.core import answers
-from lucius.runbooks.core.batch_waits import BatchState, StepCount, batch_waits
+from lucius.runbooks.core.batch_waits import NAMED_MAX, BatchState, StepCount, batch_waits
 from lucius.runbooks.core.dead_messages import DeadMessages
 from lucius.runbooks.core.dead_messages import shown as shown_dead
 from lucius.runbooks.core.definition.durations import show_offset
@@ -17,7 +17,7 @@ from lucius.runbooks.core.states import PHASE, STEP
 from lucius.runbooks.engine import dead_messages
 from lucius.runbooks.service.operations import missing_batch
 from lucius.runbooks.service.views.pages import Paged, moment
-from lucius.runbooks.store import absences, batches, controls, followups, inits, members, phases, steps
+from lucius.runbooks.store import absences, batches, controls, followups, inits, members, moves, phases, steps
 from lucius.runbooks.store.definitions import Definitions
 
 
@@ -50,7 +50,8 @@ def whole_batch(
     dead = yield from dead_of_batch(batch_id, letters)
     state = BatchState(
         batch=batch, runbook=runbook, automation=control.automation, init=init, phases=every, counts=counts,
-        followups=chains, missing=missing, dead=dead, now=now,
+        followups=chains, missing=missing, dead=dead, now=now, held_count=shown["members"]["held"],
+        held=[(one.key, one.move_to or batch.start) for one in (yield from moves.held(batch_id, NAMED_MAX))],
     )  # fmt: skip
     return {
         **shown,
@@ -78,20 +79,23 @@ def _lines(found: Sequence[Batch]) -> Script[list[answers.Batch]]:
     if not ids:
         return []
     counts = yield from members.counts(ids)
+    held = yield from moves.held_counts(ids)
     by_status: dict[int, dict[str, int]] = {batch_id: dict.fromkeys(PHASE, 0) for batch_id in ids}
     for batch_id, status, count in (yield from phases.counts(ids)):
         by_status[batch_id][status] = count
-    return [_line(batch, counts.get(batch.id, (0, 0, 0)), by_status[batch.id]) for batch in found]
+    return [
+        _line(batch, counts.get(batch.id, (0, 0, 0)), held.get(batch.id, 0), by_status[batch.id]) for batch in found
+    ]
 
 
-def _line(batch: Batch, counts: tuple[int, int, int], by_status: dict[str, int]) -> answers.Batch:
+def _line(batch: Batch, counts: tuple[int, int, int], held: int, by_status: dict[str, int]) -> answers.Batch:
     total, active, failed = counts
     return {
         "batch_id": batch.id, "runbook": batch.runbook_name, "version": batch.version, "start": iso(batch.start),
         "status": batch.status, "origin": batch.origin, "advance": batch.advance, "held_at": moment(batch.held_at),
         "hold_reason": batch.hold_reason, "error": batch.error_message, "detected_at": iso(batch.detected_at),
         "completed_at": moment(batch.completed_at),
-        "members": {"active": active, "removed": total - active, "failed": failed},
+        "members": {"active": active, "removed": total - active, "failed": failed, "held": held},
         "phases": by_status,
     }  # fmt: skip
 
