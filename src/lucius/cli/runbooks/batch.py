@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK, Unusable
+from lucius.cli.failures import EXIT_BATCH_CANCELLED, EXIT_JOB_FAILED, EXIT_OK, EXIT_WITH_FAILURES, Unusable
 from lucius.cli.output.printing import (
     open_console,
     output_option,
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 86_400.0
 TIMEOUT_SECONDS_MAX = 30 * 86_400.0
 STATUSES = ("detected", "init_dispatched", "active", "completed", "failed")
+ENDING_EXITS = {
+    "completed": EXIT_OK,
+    "completed_with_failures": EXIT_WITH_FAILURES,
+    "cancelled": EXIT_BATCH_CANCELLED,
+}
+"""By verdict; any other is a failure."""
 MEMBER_STATUSES = ("active", "removed", "failed", "held", "all")
 
 
@@ -144,10 +150,12 @@ def show_grid(answer: dict[str, Any], members: list[dict[str, Any]]) -> None:
 @output_option
 @click.pass_obj
 def watch(connection: Connection, batch_id: int, timeout: float, output: str) -> None:
-    """Show a batch's progress until it ends; exit code 1 if it failed.
+    """Show a batch's progress until it ends.
 
+    Exit code 0: every member still in it succeeded. 6: some did not. 7: it was cancelled. 1: it failed.
     With --output json, only the ended batch is printed.
     """
+    from lucius.cli.runbooks.progress import ending_text, verdict_of
     from lucius.cli.runbooks.watch import watch as watch_batch
 
     with connection.open() as client:
@@ -156,12 +164,9 @@ def watch(connection: Connection, batch_id: int, timeout: float, output: str) ->
             show_json(ended)
         else:
             ended = watch_batch(client, batch_id, timeout)
-    completed = ended.get("status") == "completed"
     if output == "text":
-        show_line(
-            f"Batch {batch_id} {ended.get('status')}." + ("" if completed else f" See `lucius batch why {batch_id}`.")
-        )
-    raise click.exceptions.Exit(EXIT_OK if completed else EXIT_JOB_FAILED)
+        show_line(ending_text(ended))
+    raise click.exceptions.Exit(ENDING_EXITS.get(str(verdict_of(ended)), EXIT_JOB_FAILED))
 
 
 @click.command()
@@ -191,7 +196,9 @@ def why(connection: Connection, batch_id: int, member: str | None, output: str) 
         show_sentences(explanation_lines(explanation))
         return
     commands = [{"command": command, "use": use} for command, use in explanation.commands]
-    facts = {"batch_id": batch_id, "status": answer.get("status"), "member": member}
+    facts = {
+        "batch_id": batch_id, "status": answer.get("status"), "verdict": answer.get("verdict"), "member": member,
+    }  # fmt: skip
     show_json({**facts, "sentences": explanation.sentences, "commands": commands})
 
 

@@ -85,6 +85,8 @@ class Batch(Model):
     batch_id: int
     runbook: str
     status: str
+    verdict: str | None = None
+    """How it ended: `completed`, `completed_with_failures`, `cancelled` or `failed`; `None` while it is open."""
     version: int = 0
     start: datetime | None = None
     origin: str = ""
@@ -101,6 +103,8 @@ class Batch(Model):
     phase_list: list[dict[str, Any]] = field(default_factory=list)
     """Like `waiting_for`, only in the answers of `get` and `wait`."""
     waiting_for: list[str] = field(default_factory=list)
+    unsuccessful: dict[str, Any] = field(default_factory=dict)
+    """Members with a step that did not succeed: `count`, and the first `members` with that step."""
 
     @property
     def has_ended(self) -> bool:

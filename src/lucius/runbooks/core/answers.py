@@ -11,6 +11,7 @@ from lucius.domain.json_types import JsonObject, Moment, Page, WholeNumber, ref,
 from lucius.runbooks.core.definition.compare import Difference
 from lucius.runbooks.core.source_members import RowFault
 from lucius.runbooks.core.states import MEMBER, PHASE, STEP
+from lucius.runbooks.core.verdicts import VERDICTS
 
 ID_MAX = 10**18 - 1
 
@@ -22,6 +23,7 @@ def _counts_of(statuses: Iterable[str]) -> Meta:
 
 Id = Annotated[int, stated(minimum=1, maximum=ID_MAX)]
 BatchStatus = Annotated[str, Meta(extra_json_schema=ref("BatchStatus"))]
+Verdict = Annotated[str, stated(enum=list(VERDICTS))]
 PhaseStatus = Annotated[str, stated(enum=list(PHASE))]
 ExecutionStatus = Annotated[str, stated(enum=list(STEP))]
 PhaseCounts = Annotated[dict[str, WholeNumber], _counts_of(PHASE)]
@@ -178,6 +180,7 @@ class Batch(TypedDict):
     version: WholeNumber
     start: Moment
     status: BatchStatus
+    verdict: Annotated[Verdict | None, Meta(description="How it ended; null while it is open")]
     origin: str
     advance: str
     held_at: Moment | None
@@ -237,7 +240,23 @@ class RunbookDeadMessage(TypedDict):
     dead_at: Moment
 
 
+class UnsuccessfulMember(TypedDict):
+    member: str
+    phase: str
+    step: str
+    status: ExecutionStatus
+    error: str | None
+
+
+class Unsuccessful(TypedDict):
+    """Active members with a step that failed or was cancelled."""
+
+    count: WholeNumber
+    members: Annotated[list[UnsuccessfulMember], Meta(description="The first of them, with the step that stopped each")]
+
+
 class BatchWhole(Batch):
+    unsuccessful: Unsuccessful
     init: list[InitStep]
     phase_list: list[BatchPhase]
     waiting_for: list[str]
