@@ -23,7 +23,13 @@ async def plain(caller: RunbookCaller) -> RunbookCaller:
 
 async def test_a_batch_lives_from_publication_to_its_end(ledger_settings: dict[str, str], open_api: Any) -> None:
     caller = RunbookCaller(await open_api(**QUICK, **ledger_settings))
-    assert await caller.publish() == {"name": "move", "version": 1, "published": True, "unchecked": None}
+    assert await caller.publish() == {
+        "name": "move",
+        "version": 1,
+        "published": True,
+        "unchecked": None,
+        "missing_connection": None,
+    }
     batch = await caller.create("ann", "bob")
     shown = await caller.batch(batch)
     assert (shown["status"], shown["origin"], shown["advance"]) == ("init_dispatched", "manual", "time")

@@ -18,6 +18,7 @@ EXIT_UNREACHABLE = 4
 EXIT_TIMED_OUT = 5
 EXIT_WITH_FAILURES = 6
 EXIT_BATCH_CANCELLED = 7
+EXIT_NO_CONNECTION = 8
 EXIT_INTERRUPTED = 130
 
 EXIT_CODES = {
@@ -30,6 +31,7 @@ EXIT_CODES = {
     EXIT_TIMED_OUT: "the wait timed out; the job or batch continues",
     EXIT_WITH_FAILURES: "the batch that was watched completed, and some of its members did not succeed",
     EXIT_BATCH_CANCELLED: "the batch that was watched was cancelled",
+    EXIT_NO_CONNECTION: "the runbook is published, but the server has no connection of the name that it gives",
     EXIT_INTERRUPTED: "interrupted with Ctrl-C",
 }
 

@@ -67,6 +67,11 @@ def _next(batch: Item, number: str, failed: int) -> list[tuple[str, str]]:
     if is_open and int((batch.get("members") or {}).get("held") or 0):
         commands.append((f"lucius batch grid {number} --status held", "which members are held"))
         commands += _held_commands(number, "")
+    name = text_of(batch.get("runbook"))
+    if is_open and source_trouble(batch):
+        if (batch.get("source") or {}).get("state") == "held":
+            commands.append((f"lucius runbook confirm {name}", "its source is right: remove who is missing"))
+        commands.append((f"lucius runbook preview {name}", "read its source now, and see what is wrong with it"))
     if any(message.get("can_be_sent") for message in batch.get("dead_messages") or ()):
         commands.append((f"lucius batch send-again {number}", "send its dead messages again"))
     if failed:
@@ -84,6 +89,15 @@ def _next(batch: Item, number: str, failed: int) -> list[tuple[str, str]]:
         commands.append((f"lucius batch watch {number}", "follow its progress"))
         commands.append((f"lucius batch cancel {number}", "send nothing more"))
     return commands
+
+
+def source_trouble(batch: Item) -> str:
+    """Why the source of an open batch changes no member, if so."""
+    source = batch.get("source") or {}
+    what = {"failed": "could not be read", "held": "is held"}.get(str(source.get("state")))
+    if what is None or batch.get("status") in ENDED:
+        return ""
+    return f"the source of runbook {text_of(batch.get('runbook'))} {what}: {text_of(source.get('detail'))}"
 
 
 def _held_commands(number: str, member: str) -> list[tuple[str, str]]:
@@ -104,6 +118,8 @@ def explain_member(batch: Item, member: Item, now: datetime) -> Explanation:
     ]
     if member.get("waiting_for"):
         sentences.append(sentence(member["waiting_for"]))
+    trouble = source_trouble(batch)
+    sentences += [sentence(trouble)] if trouble else []
     for step in member.get("steps") or ():
         if step.get("error"):
             where = f"{text_of(step.get('phase'))} / {text_of(step.get('step'))}"

@@ -42,6 +42,8 @@ class Published(Model):
     """False if the active version already has the same text."""
     unchecked: str | None = None
     """Why the variables were not compared with the source's columns; `None` if they were."""
+    missing_connection: str | None = None
+    """The runbook's connection, if the server has no address for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +105,8 @@ class Batch(Model):
     phase_list: list[dict[str, Any]] = field(default_factory=list)
     """Like `waiting_for`, only in the answers of `get` and `wait`."""
     waiting_for: list[str] = field(default_factory=list)
+    source: dict[str, Any] | None = None
+    """The last reading of the runbook's source: `state`, `detail`, `members`, `checked_at`; only in `get`."""
     unsuccessful: dict[str, Any] = field(default_factory=dict)
     """Members with a step that did not succeed: `count`, and the first `members` with that step."""
 

@@ -65,6 +65,9 @@ class RunbookPublished(TypedDict):
     version: WholeNumber
     published: Annotated[bool, Meta(description="False if the active version is the same already")]
     unchecked: Annotated[str | None, Meta(description="Why the columns of the source could not be checked")]
+    missing_connection: Annotated[
+        str | None, Meta(description="The runbook's connection, if the server has no address for it: nothing is read")
+    ]
 
 
 class RunbookActed(TypedDict):
@@ -257,6 +260,7 @@ class Unsuccessful(TypedDict):
 
 class BatchWhole(Batch):
     unsuccessful: Unsuccessful
+    source: Annotated[SourceState | None, Meta(description="Of its runbook; null for a batch that was made by hand")]
     init: list[InitStep]
     phase_list: list[BatchPhase]
     waiting_for: list[str]

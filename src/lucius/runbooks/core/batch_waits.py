@@ -12,7 +12,8 @@ from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.core.execution_waits import execution_waits, missing
 from lucius.runbooks.core.messages import utc
-from lucius.runbooks.core.records import Absence, Batch, Phase
+from lucius.runbooks.core.records import FAILED as SOURCE_FAILED
+from lucius.runbooks.core.records import FROM_SOURCE, HELD, OK, Absence, Batch, Phase
 from lucius.runbooks.core.states import (
     BATCH_ENDED,
     DETECTED,
@@ -23,6 +24,7 @@ from lucius.runbooks.core.states import (
     Kind,
 )
 
+_TROUBLES = {SOURCE_FAILED: "could not be read", HELD: "is held"}
 NAMED_MAX = 5
 """Members named in a sentence."""
 
@@ -53,6 +55,9 @@ class BatchState(Struct, frozen=True, kw_only=True):
     held_count: int = 0
     held: Sequence[tuple[str, Instant]] = ()
     """The first members that are held because the source moved them, and the dates it has for them."""
+    source_state: str = OK
+    """Outcome of the last reading of its runbook's source, and why."""
+    source_detail: str | None = None
     dead: DeadMessages = NONE_DEAD
     now: Instant
 
@@ -76,7 +81,16 @@ def batch_waits(state: BatchState) -> list[str]:
         who = "1 member is" if count == 1 else f"{count} members are"
         found.append(f"{who} {missing(absence)}")
     found += _held(state)
+    found += _source(state)
     return found or ["nothing: the next sweep ends it"]
+
+
+def _source(state: BatchState) -> list[str]:
+    """While its source is failed or held, no member joins or leaves."""
+    if state.batch.origin != FROM_SOURCE or state.source_state not in _TROUBLES or not state.automation:
+        return []
+    trouble = _TROUBLES[state.source_state]
+    return [f"the source of runbook {state.batch.runbook_name} {trouble}: {state.source_detail}"]
 
 
 def _held(state: BatchState) -> list[str]:

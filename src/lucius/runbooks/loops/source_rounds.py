@@ -81,6 +81,7 @@ class SourceRounds:
         except SourceError as error:
             await self._note_source(row, control, now, FAILED, str(error), control.source_count)
             self._observer.source_read(FAILED, time.monotonic() - began)
+            self._observer.source_troubled(row.name, FAILED, str(error))
             return
         if result is not None:
             await detection.apply_changes(self._take, row, runbook, found, result, now)
@@ -102,6 +103,7 @@ class SourceRounds:
                 " or an operator confirms the smaller source"
             )
             await self._note_source(row, control, now, HELD, detail, control.source_count, held=count)
+            self._observer.source_troubled(row.name, HELD, detail)
             return None
         await self._take(lambda turn: detection.make_table(row, found))
         stored = await self._turns.database.read(lambda: detection.stored_state(row, source, found))

@@ -18,6 +18,7 @@ from lucius.runbooks.core.states import CANCELLED, FAILED, PHASE, STEP
 from lucius.runbooks.core.verdicts import verdict
 from lucius.runbooks.engine import dead_messages
 from lucius.runbooks.service.operations import missing_batch
+from lucius.runbooks.service.publishing import shown_source
 from lucius.runbooks.service.views.pages import Paged, moment
 from lucius.runbooks.store import absences, batches, controls, followups, inits, members, moves, phases, steps, verdicts
 from lucius.runbooks.store.definitions import Definitions
@@ -53,10 +54,12 @@ def whole_batch(
     state = BatchState(
         batch=batch, runbook=runbook, automation=control.automation, init=init, phases=every, counts=counts,
         followups=chains, missing=missing, dead=dead, now=now, held_count=shown["members"]["held"],
+        source_state=control.source_state, source_detail=control.source_detail,
         held=[(one.key, one.move_to or batch.start) for one in (yield from moves.held(batch_id, NAMED_MAX))],
     )  # fmt: skip
     return {
         **shown,
+        "source": shown_source(control) if batch.origin == FROM_SOURCE else None,
         "unsuccessful": (yield from _unsuccessful(batch_id)),
         "init": [
             {
