@@ -118,7 +118,7 @@ RUNBOOK_OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST", path="/v1/batches", name="createBatch", handler=batches.create, tag="runbooks",
         summary="Create a batch from the members in a CSV", role="operate", on_all_tenants=True, body="NewBatch",
-        status=201, answer="BatchMade", errors=("NOT_FOUND", *BODY_ERRORS, "MEMBERS_INVALID"),
+        status=201, answer="BatchMade", errors=(*ACT_ERRORS, "MEMBERS_INVALID"),
     ),
     _read(
         "/v1/batches/{batch_id}", "getBatch", batches.get, "Get a batch, its phases, and what it waits for",

@@ -45,6 +45,10 @@ class Batch(Struct):
     data_table: str
     detected_at: Instant
     cancelled_at: Instant | None
+    is_named: bool
+    """Whether its row has the runbook's name, which a scheduler that knows only the contract does not write."""
+    has_columns: bool
+    """Whether the columns of its data table are known."""
 
 
 class Phase(Struct):

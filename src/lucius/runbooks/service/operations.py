@@ -34,7 +34,7 @@ from lucius.runbooks.service import retries
 from lucius.runbooks.service.csv_members import read_members_to_add
 from lucius.runbooks.sources.limits import SourceLimits
 from lucius.runbooks.store import batches, controls, inits, members, moves, phases, runbooks, steps
-from lucius.runbooks.store.data_tables import open_table
+from lucius.runbooks.store.data_tables import DataTable, open_table
 
 T = TypeVar("T")
 HELD_MAX = 100_000
@@ -68,6 +68,7 @@ class Operations:
         found = await self._read(csv, runbook)
 
         def create(turn: Turn) -> Script[int]:
+            yield from _own_table(row, found)
             return (yield from create_batch(turn, row, runbook, start, BY_HAND, advance)).id
 
         batch_id: int = await self._turns.take(create, actor)
@@ -233,16 +234,25 @@ def _held(batch: Batch, member_keys: Sequence[str] | None) -> Script[list[Member
 
 def _put_in(row: RunbookRow, found: Members, keys: Sequence[str], turn: Turn, batch: Batch) -> Script[None]:
     _ensure_open(batch)
-    table = yield from open_table(row.id, row.data_table, found.columns)
-    unknown = [column for column in found.columns if column not in table.columns]
-    if unknown:
-        detail = f"runbook {row.name} has no column {', '.join(unknown[:5])}: its table has {', '.join(table.columns)}"
-        raise CallerError.of("MEMBERS_INVALID", detail, "/csv")
+    table = yield from _own_table(row, found)
     rows = to_rows(found, keys, table.columns)
     existing = yield from table.exists(keys)
     yield from table.add([one for one in rows if one.key not in existing], turn.now, BY_HAND)
     yield from table.change([one for one in rows if one.key in existing], turn.now, BY_HAND)
     yield from add_members(turn, batch, keys, announce=batch.status != DETECTED, by_source=False)
+
+
+def _own_table(row: RunbookRow, found: Members) -> Script[DataTable]:
+    """The table that these members can be written to."""
+    table = yield from open_table(row.id, row.data_table, found.columns)
+    if not table.is_own:
+        detail = f"another scheduler keeps the members of runbook {row.name}: add them there"
+        raise CallerError.of("CONFLICT", detail)
+    unknown = [column for column in found.columns if column not in table.columns]
+    if unknown:
+        detail = f"runbook {row.name} has no column {', '.join(unknown[:5])}: its table has {', '.join(table.columns)}"
+        raise CallerError.of("MEMBERS_INVALID", detail, "/csv")
+    return table
 
 
 def missing_batch(batch_id: int) -> CallerError:
