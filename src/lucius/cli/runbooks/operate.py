@@ -168,7 +168,7 @@ def cancel(connection: Connection, batch_id: int, reason: str, output: str) -> N
     A running rollback continues. A cancelled batch cannot be resumed.
     """
     answer = act(connection, batch_id, "cancel", {"reason": reason} if reason else {})
-    say(answer, output, f"Batch {batch_id} is cancelled, and {text_of(answer.get('status'))}.")
+    say(answer, output, f"Batch {batch_id} is cancelled.")
 
 
 def act(connection: Connection, batch_id: int, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
