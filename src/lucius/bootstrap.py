@@ -40,6 +40,7 @@ from lucius.registries.files import FileRegistry, Overrides
 from lucius.runbooks.core.job_tokens import JobTokens
 from lucius.runbooks.loops.settings import OrchestratorSettings, SchedulerSettings
 from lucius.runbooks.opening import Runbooks, open_runbooks
+from lucius.runbooks.sources.connections import Connections
 from lucius.runbooks.sources.limits import SourceLimits
 from lucius.settings import Settings, SettingsError
 from lucius.sql import schema
@@ -289,10 +290,11 @@ async def _open_runbooks(
             sweep_interval=settings.runbook_sweep_interval,
             stop_seconds=settings.stop_seconds,
         )
+        connections = Connections(os.environ, Path(settings.sources_file) if settings.sources_file else None)
         yield await stack.enter_async_context(
             open_runbooks(
-                database, bus, clock, observer, orchestrator, scheduler, JobTokens(callback_keys(settings)), os.environ,
-                own_files,
+                database, bus, clock, observer, orchestrator, scheduler, JobTokens(callback_keys(settings)),
+                connections, own_files,
                 orchestrates=orchestrates, schedules=schedules,
             )
         )  # fmt: skip

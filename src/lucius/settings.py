@@ -153,6 +153,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     source_rows_max: int = 200_000
     source_still_seconds: float = 2.0
     source_absence_seconds: float = 300.0
+    sources_file: str = ""
+    """Lists connections of sources, besides the environment; read again when it changes."""
     runbook_sweep_interval: float = 0.5
     runbook_lock_seconds: float = 60.0
     worker_lock_seconds: float = 60.0

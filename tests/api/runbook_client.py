@@ -128,6 +128,14 @@ class RunbookCaller:
                 await self.results(*(answers(job) for job in jobs))
         return shown
 
+    async def until_source(self, name: str, state: str) -> dict[str, Any]:
+        """Until the last reading of the runbook's source had this outcome."""
+        end = time.monotonic() + DEADLINE_SECONDS
+        while (shown := (await self.get(f"/v1/runbooks/{name}"))["source"])["state"] != state:
+            assert time.monotonic() < end, shown
+            await asyncio.sleep(0.02)
+        return dict(shown)
+
     async def until(self, batch: int, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         end = time.monotonic() + DEADLINE_SECONDS
         while not is_so(shown := await self.batch(batch)):

@@ -23,11 +23,17 @@ async def plain(caller: RunbookCaller) -> RunbookCaller:
 
 async def test_a_batch_lives_from_publication_to_its_end(ledger_settings: dict[str, str], open_api: Any) -> None:
     caller = RunbookCaller(await open_api(**QUICK, **ledger_settings))
-    assert await caller.publish() == {"name": "move", "version": 1, "published": True, "unchecked": None}
+    assert await caller.publish() == {
+        "name": "move",
+        "version": 1,
+        "published": True,
+        "unchecked": None,
+        "missing_connection": None,
+    }
     batch = await caller.create("ann", "bob")
     shown = await caller.batch(batch)
     assert (shown["status"], shown["origin"], shown["advance"]) == ("init_dispatched", "manual", "time")
-    assert shown["members"] == {"active": 2, "removed": 0, "failed": 0}
+    assert shown["members"] == {"active": 2, "removed": 0, "failed": 0, "held": 0}
     assert [one["step"] for one in shown["init"]] == ["check"]
     polls: dict[str, int] = {}
 
@@ -81,7 +87,7 @@ async def test_failed_members_roll_back_and_can_be_retried(caller: RunbookCaller
 
     shown = await caller.work_until(batch, "failed", bob_fails)
     assert shown["error"] == "phases failed: prep, cutover"
-    assert shown["members"] == {"active": 2, "removed": 0, "failed": 1}
+    assert shown["members"] == {"active": 2, "removed": 0, "failed": 1, "held": 0}
     (bob,) = await caller.members(batch, status="failed")
     assert bob["failed_at"] is not None
     assert [one["status"] for one in bob["steps"]] == ["succeeded", "rolled_back", "cancelled"]
@@ -196,7 +202,7 @@ async def test_members_join_and_leave(caller: RunbookCaller) -> None:
         await caller.results(*(note(job) for job in jobs))
     assert "Start bob" not in seen
     shown = await caller.until(batch, lambda batch: bool(batch["phases"]["completed"]))
-    assert shown["members"] == {"active": 2, "removed": 1, "failed": 0}
+    assert shown["members"] == {"active": 2, "removed": 1, "failed": 0, "held": 0}
     (bob,) = await caller.members(batch, status="removed")
     assert bob["removed_at"] is not None
     assert bob["followups"][0]["kind"] == "removal"

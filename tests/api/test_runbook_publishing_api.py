@@ -50,8 +50,20 @@ async def sourced(caller: RunbookCaller, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 async def test_publishing_the_same_text_twice_makes_one_version(caller: RunbookCaller) -> None:
-    assert await caller.publish(PLAIN) == {"name": "plain", "version": 1, "published": True, "unchecked": None}
-    assert await caller.publish(PLAIN) == {"name": "plain", "version": 1, "published": False, "unchecked": None}
+    assert await caller.publish(PLAIN) == {
+        "name": "plain",
+        "version": 1,
+        "published": True,
+        "unchecked": None,
+        "missing_connection": None,
+    }
+    assert await caller.publish(PLAIN) == {
+        "name": "plain",
+        "version": 1,
+        "published": False,
+        "unchecked": None,
+        "missing_connection": None,
+    }
     assert (await caller.publish(PLAIN, overdue_behavior="ignore", rerun_init=True))["version"] == 2
     (line,) = (await caller.get("/v1/runbooks"))["items"]
     assert line["created_by"]

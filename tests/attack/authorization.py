@@ -45,7 +45,7 @@ ACCESS: dict[str, Access] = {
     **dict.fromkeys(("publishRunbook", "retireRunbook", "previewRunbook"), _ADMIN_ALL),
     **dict.fromkeys(("stopRunbook", "startRunbook", "confirmRunbook", "dryRunRunbook", "createBatch"), _OPERATE_ALL),
     **dict.fromkeys(("advanceBatch", "cancelBatch", "resumeBatch", "retryBatch"), _OPERATE_ALL),
-    **dict.fromkeys(("removeMembers", "addMembers", "sendMessagesAgain"), _OPERATE_ALL),
+    **dict.fromkeys(("removeMembers", "addMembers", "sendMessagesAgain", "confirmMove", "keepMembers"), _OPERATE_ALL),
     "pullDirectives": Access("work", True, SERVICE),
     **dict.fromkeys(("pullWorkerJobs", "renewWorkerJobs"), Access("work", True, WORKER)),
     "takeWorkerResults": Access("work", True),  # Each result is answered for itself.

@@ -196,7 +196,7 @@ def test_a_batch_is_operated_by_hand_from_begin_to_end(live: Live) -> None:
     live.until(batch_id, lambda batch: batch["phase_list"][0]["status"] == "failed")
     assert "not held" in live.lucius("batch", "resume", batch_id, code=3).stderr
     live.lucius("batch", "advance", batch_id)
-    ended = live.lucius("batch", "watch", batch_id, "--timeout", "60", code=1)
+    ended = live.lucius("batch", "watch", batch_id, "--timeout", "60", code=6)
     assert f"See `lucius batch why {batch_id}`." in ended.stdout
 
     grid = live.lucius("batch", "grid", batch_id).stdout

@@ -158,7 +158,7 @@ def _batches(client: Any) -> None:
         ("ann", "first"),
         ("carl", "first"),
     ]
-    for refused in (batches.resume, lambda batch_id: batches.retry(batch_id, ["ann"])):
+    for refused in (batches.resume, batches.keep, batches.confirm_move, lambda number: batches.retry(number, ["ann"])):
         with pytest.raises(Conflict):
             refused(made.batch_id)
     assert batches.send_again(made.batch_id)["sent"] == []

@@ -199,7 +199,9 @@ def test_what_is_limited_is_ordered(sql: str) -> None:
 
 
 def _tables(sql: str) -> set[str]:
-    names = re.findall(r"\b(?:FROM|JOIN|INTO|UPDATE|EXISTS) (?!\()\"?(\w+)", without_literals(sql))
+    names = re.findall(
+        r"\b(?:FROM|JOIN|INTO|UPDATE|EXISTS) (?!\()\"?(?:information_schema\.)?(\w+)", without_literals(sql)
+    )
     return set(names) - {"SKIP"}
 
 

@@ -128,14 +128,16 @@ def test_only_what_an_operator_must_read_is_logged(caplog: pytest.LogCaptureFixt
             log.worker_answered("APPLIED")
             log.source_read("ok", 0.1)
         assert caplog.messages == []
-        log.source_read("failed", 1.0)
-        log.source_read("failed", 1.0)
-        log.source_read("held", 1.0)
+        log.source_troubled("moves", "failed", "no such table")
+        log.source_troubled("moves", "failed", "no such table")
+        log.source_troubled("moves", "held", "1 member, down from 9")
         assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
-        assert "could not be read" in caplog.messages[0]
-        assert "held" in caplog.messages[1]
+        assert caplog.messages == [
+            "the data source of runbook moves could not be read: no such table",
+            "the data source of runbook moves is held: 1 member, down from 9",
+        ]
         now[0] = 60.0
-        log.source_read("failed", 1.0)
+        log.source_troubled("moves", "failed", "no such table")
         assert "(2 times)" in caplog.messages[2]
         log.worker_answered("FORGED")
         log.worker_answered("FORGED")

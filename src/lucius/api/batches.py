@@ -145,6 +145,28 @@ async def retry(call: Call) -> Response:
     return answer(await call.context.runbooks.operations.retry(batch_id(call), keys, call.caller.name))
 
 
+class MembersHeld(Struct, frozen=True, forbid_unknown_fields=True):
+    members: NamesOrNull = field(default_factory=lambda: NULL)
+
+
+async def _read_held(call: Call) -> list[str] | None:
+    """The keys of held members; None: all of them."""
+    body = await read_typed(
+        call.request, call.context.settings.callbacks_body_bytes_max, MembersHeld, may_be_empty=True
+    )
+    return None if bytes(body.members) == b"null" else read_keys(body.members)
+
+
+async def confirm_move(call: Call) -> Response:
+    keys = await _read_held(call)
+    return answer(await call.context.runbooks.operations.confirm_move(batch_id(call), keys, call.caller.name))
+
+
+async def keep(call: Call) -> Response:
+    keys = await _read_held(call)
+    return answer(await call.context.runbooks.operations.keep(batch_id(call), keys, call.caller.name))
+
+
 class MessagesNamed(Struct, frozen=True, forbid_unknown_fields=True):
     messages: NamesOrNull = field(default_factory=lambda: NULL)
 

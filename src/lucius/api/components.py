@@ -38,6 +38,7 @@ BODIES = (
     runbooks.DryRunWanted,
     batches.NewBatch,
     batches.MembersRetried,
+    batches.MembersHeld,
     batches.MembersNamed,
     batches.MessagesNamed,
     batches.MembersAdded,

@@ -30,6 +30,8 @@ RUNBOOK_EXAMPLES: dict[str, Any] = {
     "cancelBatch": {"reason": "the change window was withdrawn"},
     "resumeBatch": {},
     "retryBatch": {"members": ["ann@example.org"]},
+    "confirmMove": {"members": ["ann@example.org"]},
+    "keepMembers": {"members": ["ann@example.org"]},
     "sendMessagesAgain": {"messages": ["phase-due-12-0"]},
     "removeMembers": {"members": ["bob@example.org"]},
     "addMembers": {"csv": "Mailbox\ncarl@example.org\n"},

@@ -118,7 +118,7 @@ RUNBOOK_OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST", path="/v1/batches", name="createBatch", handler=batches.create, tag="runbooks",
         summary="Create a batch from the members in a CSV", role="operate", on_all_tenants=True, body="NewBatch",
-        status=201, answer="BatchMade", errors=("NOT_FOUND", *BODY_ERRORS, "MEMBERS_INVALID"),
+        status=201, answer="BatchMade", errors=(*ACT_ERRORS, "MEMBERS_INVALID"),
     ),
     _read(
         "/v1/batches/{batch_id}", "getBatch", batches.get, "Get a batch, its phases, and what it waits for",
@@ -145,6 +145,14 @@ RUNBOOK_OPERATIONS: tuple[Operation, ...] = (
     ),
     _batch("resume", "resumeBatch", batches.resume, "Resume a batch that was held because of too many failures"),
     _batch("retry", "retryBatch", batches.retry, "Retry the failed step of failed members", "MembersRetried"),
+    _batch(
+        "confirm-move", "confirmMove", batches.confirm_move,
+        "Confirm that held members move to the date that the source has for them", "MembersHeld",
+    ),
+    _batch(
+        "keep", "keepMembers", batches.keep, "Keep held members in the batch although the source has another date",
+        "MembersHeld",
+    ),
     _batch(
         "send-again", "sendMessagesAgain", batches.send_again, "Send dead messages of the batch again",
         "MessagesNamed",

@@ -17,6 +17,9 @@ EXIT_USAGE = 2
 EXIT_REFUSED = 3
 EXIT_UNREACHABLE = 4
 EXIT_TIMED_OUT = 5
+EXIT_WITH_FAILURES = 6
+EXIT_BATCH_CANCELLED = 7
+EXIT_NO_CONNECTION = 8
 EXIT_INTERRUPTED = 130
 
 EXIT_CODES = {
@@ -27,6 +30,9 @@ EXIT_CODES = {
     EXIT_REFUSED: "the server rejected the request (4xx), or validate or runbook validate found faults",
     EXIT_UNREACHABLE: "the server is unreachable (no response, or 5xx), or the tested service never pulled",
     EXIT_TIMED_OUT: "the wait timed out; the job or batch continues",
+    EXIT_WITH_FAILURES: "the batch that was watched completed, and some of its members did not succeed",
+    EXIT_BATCH_CANCELLED: "the batch that was watched was cancelled",
+    EXIT_NO_CONNECTION: "the runbook is published, but the server has no connection of the name that it gives",
     EXIT_INTERRUPTED: "interrupted with Ctrl-C",
 }
 

@@ -51,6 +51,8 @@ class AsyncBatches(Awaiting):
     cancel = awaiting(batch_calls.cancel, answers.JSON)
     resume = awaiting(batch_calls.resume, answers.JSON)
     retry = awaiting(batch_calls.retry, answers.JSON)
+    confirm_move = awaiting(batch_calls.confirm_move, answers.JSON)
+    keep = awaiting(batch_calls.keep, answers.JSON)
     send_again = awaiting(batch_calls.send_again, answers.JSON)
     remove = awaiting(batch_calls.remove, answers.JSON)
     add = awaiting(batch_calls.add, answers.JSON)

@@ -51,6 +51,8 @@ class Batches(Blocking):
     cancel = blocking(batch_calls.cancel, answers.JSON)
     resume = blocking(batch_calls.resume, answers.JSON)
     retry = blocking(batch_calls.retry, answers.JSON)
+    confirm_move = blocking(batch_calls.confirm_move, answers.JSON)
+    keep = blocking(batch_calls.keep, answers.JSON)
     send_again = blocking(batch_calls.send_again, answers.JSON)
     remove = blocking(batch_calls.remove, answers.JSON)
     add = blocking(batch_calls.add, answers.JSON)

@@ -43,6 +43,9 @@ class Observer:
     def source_read(self, outcome: str, seconds: float) -> None:
         """A runbook's data source was read: `ok`, `held` or `failed`."""
 
+    def source_troubled(self, runbook: str, state: str, reason: str) -> None:
+        """A runbook's source is `failed` or `held`; told at each reading that finds it so."""
+
     def waits_held(self, kind: str, count: int) -> None:
         """The number of calls of this kind (`wait` or `stream`) that are held open now."""
 
@@ -125,6 +128,10 @@ class Observers(Observer):
     def source_read(self, outcome: str, seconds: float) -> None:
         for observer in self._observers:
             observer.source_read(outcome, seconds)
+
+    def source_troubled(self, runbook: str, state: str, reason: str) -> None:
+        for observer in self._observers:
+            observer.source_troubled(runbook, state, reason)
 
     def waits_held(self, kind: str, count: int) -> None:
         for observer in self._observers:

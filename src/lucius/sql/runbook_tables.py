@@ -131,3 +131,29 @@ DECISIONS = (
     "UPDATE batch_members SET removed_by_source = TRUE WHERE removed_by = 'scheduler'",
 )
 """What was read out of the audit trail, out of messages and out of actors' names before, as columns."""
+MOVED_DATES = (
+    "ALTER TABLE batch_members ADD COLUMN move_to BIGINT",
+    "ALTER TABLE batch_members ADD COLUMN move_held_at BIGINT",
+    "CREATE INDEX members_held ON batch_members (batch_id, id) WHERE move_held_at IS NOT NULL",
+)
+"""The date that the source moves a member to after steps of it were sent, and since when it is held for that. Without
+the second, an operator has decided that it stays."""
+_EXECUTION_DEFAULTS = {
+    "is_poll_step": "FALSE", "poll_count": "0", "dispatch_count": "0", "retries_used": "0", "ready": "FALSE",
+    "in_flight": "FALSE", "poll_asked": "0",
+}  # fmt: skip
+_DEFAULTS = {
+    "runbooks": {"created_by": "'scheduler'"},
+    "batches": {"runbook_name": "''", "origin": "'source'", "advance": "'time'"},
+    "batch_members": {"added_by": "'scheduler'"},
+    "phase_executions": {"failures_forgiven": "0"},
+    "step_executions": {"batch_id": "0", "catching_up": "FALSE", **_EXECUTION_DEFAULTS},
+    "init_executions": _EXECUTION_DEFAULTS,
+}
+CONTRACT_DEFAULTS = tuple(
+    f"ALTER TABLE {table} ALTER COLUMN {column} SET DEFAULT {value}"
+    for table, columns in _DEFAULTS.items()
+    for column, value in columns.items()
+)
+"""A scheduler that knows only the contract can write its tables. The orchestrator fills in `runbook_name` and
+`batch_id`, which it derives, when it first meets the row."""

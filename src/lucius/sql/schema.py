@@ -19,7 +19,14 @@ from lucius.sql.ledger_views import LEDGER_VIEWS
 from lucius.sql.list_indexes import LIST_INDEXES
 from lucius.sql.migrating import Report
 from lucius.sql.migration import Migration, SchemaError, SchemaMismatch
-from lucius.sql.runbook_tables import DECISIONS, RUNBOOK_HANDLED, RUNBOOK_TABLES, TOKENS_AND_ABSENCES
+from lucius.sql.runbook_tables import (
+    CONTRACT_DEFAULTS,
+    DECISIONS,
+    MOVED_DATES,
+    RUNBOOK_HANDLED,
+    RUNBOOK_TABLES,
+    TOKENS_AND_ABSENCES,
+)
 from lucius.sql.schema_state import read_state
 
 __all__ = [
@@ -132,6 +139,12 @@ MIGRATIONS: tuple[Migration, ...] = (
         swap=(*RENAME_OLD_TABLES, *LEDGER_VIEWS),
         abandon=DROP_NEW_TABLES,
         contract=DROP_OLD_TABLES,
+    ),
+    Migration(
+        12,
+        "members whose date moves after they have begun; defaults for what the contract does not name",
+        MOVED_DATES,
+        CONTRACT_DEFAULTS,
     ),
 )
 

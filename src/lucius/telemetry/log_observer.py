@@ -115,14 +115,12 @@ class LogObserver(Observer):
                 repairs.outbox,
             )
 
-    def source_read(self, outcome: str, seconds: float) -> None:
-        if outcome == "ok":
-            return
-        count = self._damper.count(f"source {outcome}")
+    def source_troubled(self, runbook: str, state: str, reason: str) -> None:
+        count = self._damper.count(f"source {state} {runbook}")
         if count:
-            what = "could not be read" if outcome == "failed" else "suddenly has too few members and is held"
+            what = "could not be read" if state == "failed" else "is held"
             times = "" if count == 1 else f" ({count} times)"
-            self._log.warning("a runbook's data source %s%s: its events say which and why", what, times)
+            self._log.warning("the data source of runbook %s %s%s: %s", runbook, what, times, reason)
 
     def failed(self, what: str, error: BaseException) -> None:
         kind = type(error).__name__

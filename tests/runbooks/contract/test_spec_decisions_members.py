@@ -96,12 +96,19 @@ async def test_polling_the_timeout_comes_without_any_poll_check(harness: Harness
     assert await harness.steps() == {"a move": "poll_timeout"}
 
 
-async def test_polling_an_answer_that_it_still_runs_fails_a_step_without_poll(harness: Harness) -> None:
+async def test_polling_a_step_without_poll_that_still_runs_polls_by_the_defaults(harness: Harness) -> None:
     await begun(harness, "move", members=("a",))
     await harness.reply("step-1-a1", STILL_POLLING)
-    (found,) = await harness.rows("SELECT status, error_message FROM step_executions")
-    assert found[0] == "failed"
-    assert "has no `poll`" in found[1]
+    found = await harness.dict_row("step_executions", 1)
+    assert (found["status"], found["poll_interval_sec"], found["poll_timeout_sec"]) == ("polling", 300, 86_400)
+    harness.answer = lambda job: None
+    await harness.step(299)
+    assert await harness.take_jobs() == []
+    await harness.step(1)
+    assert harness.done[-1].id == "step-1-a2"
+    harness.clock.advance(86_400)
+    await harness.orchestrator.sweep()
+    assert await harness.steps() == {"a move": "poll_timeout"}
 
 
 # --- Catch-up --------------------------------------------------------------------------------------------------------

@@ -106,10 +106,16 @@ async def test_a_template_with_more_in_it_than_a_name_is_refused(harness: Any, t
     assert said.startswith("line 10: phase go / step second / params")
 
 
+async def made_before_the_column_was_needed(harness: Any, needing: bytes) -> None:
+    """A batch whose members lack a column that only the next version of their runbook needs."""
+    await harness.publishing.publish(manual().replace(b"{{Note}}", b"none"), "me")
+    await harness.operations.create_batch("demo", b"Upn\nu1\n", harness.clock.now(), "time", "me")
+    await harness.publishing.publish(needing, "me")
+
+
 async def test_a_path_into_an_object_is_a_columns_name_and_no_path(harness: Any) -> None:
     """A column may have dots in its name; where none has that name, the step fails and nothing is looked up."""
-    await harness.publishing.publish(manual().replace(b"{{Note}}", b"{{Upn.__class__.__init__}}"), "me")
-    await harness.operations.create_batch("demo", b"Upn\nu1\n", harness.clock.now(), "time", "me")
+    await made_before_the_column_was_needed(harness, manual().replace(b"{{Note}}", b"{{Upn.__class__.__init__}}"))
     assert [job["functionName"] for job in await harness.run({"Find": {"text": "x"}})] == ["Find"]
     [(status, reason)] = await harness.fetch(
         "SELECT status, error_message FROM step_executions WHERE step_name = 'second'"
@@ -127,8 +133,7 @@ async def test_what_other_languages_would_expand_is_text(harness: Any, text: str
 
 
 async def test_an_unknown_variable_fails_its_step_which_is_not_sent_half_resolved(harness: Any) -> None:
-    await harness.publishing.publish(manual(), "me")
-    await harness.operations.create_batch("demo", b"Upn\nu1\n", harness.clock.now(), "time", "me")
+    await made_before_the_column_was_needed(harness, manual())
     jobs = await harness.run({"Find": {"text": "x"}})
     assert [job["functionName"] for job in jobs] == ["Find"]
     rows = await harness.fetch("SELECT step_name, status, error_message FROM step_executions ORDER BY step_index")

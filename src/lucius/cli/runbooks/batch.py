@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK, Unusable
+from lucius.cli.failures import EXIT_BATCH_CANCELLED, EXIT_JOB_FAILED, EXIT_OK, EXIT_WITH_FAILURES, Unusable
 from lucius.cli.interrupted import left_alone
 from lucius.cli.output.printing import (
     open_console,
@@ -33,7 +33,13 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 86_400.0
 TIMEOUT_SECONDS_MAX = 30 * 86_400.0
 STATUSES = ("detected", "init_dispatched", "active", "completed", "failed")
-MEMBER_STATUSES = ("active", "removed", "failed", "all")
+ENDING_EXITS = {
+    "completed": EXIT_OK,
+    "completed_with_failures": EXIT_WITH_FAILURES,
+    "cancelled": EXIT_BATCH_CANCELLED,
+}
+"""By verdict; any other is a failure."""
+MEMBER_STATUSES = ("active", "removed", "failed", "held", "all")
 
 
 @click.group(cls=OrderedGroup)
@@ -96,7 +102,7 @@ def show(connection: Connection, batch_id: int, output: str) -> None:
     type=click.Choice(MEMBER_STATUSES),
     default="all",
     show_default=True,
-    help="Only members with this status; failed members are also active.",
+    help="Only members with this status; failed and held members are also active.",
 )
 @limit_option
 @cursor_option
@@ -146,10 +152,12 @@ def show_grid(answer: dict[str, Any], members: list[dict[str, Any]]) -> None:
 @output_option
 @click.pass_obj
 def watch(connection: Connection, batch_id: int, timeout: float, output: str) -> None:
-    """Show a batch's progress until it ends; exit code 1 if it failed.
+    """Show a batch's progress until it ends.
 
+    Exit code 0: every member still in it succeeded. 6: some did not. 7: it was cancelled. 1: it failed.
     With --output json, only the ended batch is printed.
     """
+    from lucius.cli.runbooks.progress import ending_text, verdict_of
     from lucius.cli.runbooks.watch import watch as watch_batch
 
     try:
@@ -162,13 +170,9 @@ def watch(connection: Connection, batch_id: int, timeout: float, output: str) ->
     except KeyboardInterrupt:
         commands = {f"lucius batch watch {batch_id}": "follows it", f"lucius batch cancel {batch_id}": "cancels it"}
         raise left_alone(f"Batch {batch_id}", commands) from None
-    completed = ended.get("status") == "completed"
     if output == "text":
-        show_line(
-            f"Batch {batch_id} {ended.get('status')}."
-            + ("" if completed else hint(f" See `lucius batch why {batch_id}`."))
-        )
-    raise click.exceptions.Exit(EXIT_OK if completed else EXIT_JOB_FAILED)
+        show_line(ending_text(ended))
+    raise click.exceptions.Exit(ENDING_EXITS.get(str(verdict_of(ended)), EXIT_JOB_FAILED))
 
 
 @click.command()
@@ -198,7 +202,9 @@ def why(connection: Connection, batch_id: int, member: str | None, output: str) 
         show_sentences(explanation_lines(explanation))
         return
     commands = [{"command": command, "use": use} for command, use in explanation.commands]
-    facts = {"batch_id": batch_id, "status": answer.get("status"), "member": member}
+    facts = {
+        "batch_id": batch_id, "status": answer.get("status"), "verdict": answer.get("verdict"), "member": member,
+    }  # fmt: skip
     show_json({**facts, "sentences": explanation.sentences, "commands": commands})
 
 
@@ -239,7 +245,8 @@ def export(connection: Connection, batch_id: int, out: Path | None) -> None:
 
 for command in (
     list_batches, show, grid, watch, why, events, export, operate.create, operate.add,
-    operate.remove, operate.retry, operate.resume, operate.advance, operate.cancel, operate.send_again,
+    operate.remove, operate.retry, operate.resume, operate.advance, operate.cancel, operate.confirm_move,
+    operate.keep, operate.send_again,
 ):  # fmt: skip
     batch.add_command(command)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lucius.cli.failures import EXIT_REFUSED, Refused, Unusable
+from lucius.cli.failures import EXIT_NO_CONNECTION, EXIT_REFUSED, Refused, Unusable
 from lucius.cli.output.formatting import counted, text_of
 from lucius.cli.output.printing import output_option, show_document, show_json, show_line, show_lines
 from lucius.cli.output.program import hint
@@ -50,7 +50,8 @@ def publish(connection: Connection, file: Path, overdue: str, rerun_init: bool, 
     """Make the runbook in FILE the active version.
 
     FILE is YAML (- is standard input) and contains the runbook's name. Publishing the text of the active version again
-    changes nothing. Faults are shown with their lines.
+    changes nothing. Faults are shown with their lines. Exit code 8: published, but the server has no connection of the
+    name that the runbook gives.
     """
 
     text = read_text(file, RUNBOOK_BYTES_MAX)
@@ -66,6 +67,15 @@ def publish(connection: Connection, file: Path, overdue: str, rerun_init: bool, 
     unchecked = f"\nNot checked: {text_of(answer['unchecked'])}" if answer.get("unchecked") else ""
     name, version = text_of(answer.get("name")), text_of(answer.get("version"))
     say(answer, output, f"{name}, version {version}, {outcome}.{unchecked}")
+    if answer.get("missing_connection"):
+        connection_name = text_of(answer["missing_connection"])
+        click.echo(
+            f"Warning: the server has no connection {connection_name}, so no member is read. Add the line"
+            f" {connection_name}=ADDRESS to the file that LUCIUS_SOURCES_FILE names, which needs no restart, or set it"
+            " in the environment of the server.",
+            err=True,
+        )
+        raise click.exceptions.Exit(EXIT_NO_CONNECTION)
 
 
 def _refuse(client: ApiSession, file: Path, text: str, error: Refused) -> None:

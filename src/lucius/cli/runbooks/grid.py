@@ -65,9 +65,11 @@ def statuses_of(member: Member) -> dict[StepColumn, str]:
 
 
 def standing(member: Member) -> str:
-    """`failed` or `removed`; empty for a healthy member."""
+    """`failed`, `removed` or `held`; empty for a healthy member."""
     if member.get("status") == "removed":
         return "removed"
+    if member.get("move_held_at"):
+        return "held"
     return "failed" if member.get("failed_at") or member.get("status") == "failed" else ""
 
 

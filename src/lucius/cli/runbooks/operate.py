@@ -33,7 +33,8 @@ csv_option = click.option(
 def create(connection: Connection, runbook: str, csv_file: Path, start: str | None, manual: bool, output: str) -> None:
     """Create a batch from the members in a CSV file.
 
-    Its first line names the columns; one of them is the runbook's primary key. A fault in any row rejects the file.
+    Its first line names the columns: the runbook's primary key and every column that its templates use. A fault in any
+    row rejects the file.
     """
     text = read_text(csv_file, CSV_BYTES_MAX)
     with connection.open() as client, faults_in(csv_file):
@@ -90,6 +91,37 @@ def retry(connection: Connection, batch_id: int, members: tuple[str, ...], outpu
     say(answer, output, f"Batch {batch_id}: {counted(count, 'failed member')} retried.")
 
 
+@click.command("confirm-move")
+@batch_argument
+@click.argument("members", nargs=-1, metavar="[MEMBER...]")
+@output_option
+@click.pass_obj
+def confirm_move(connection: Connection, batch_id: int, members: tuple[str, ...], output: str) -> None:
+    """Let held members move to their new date, all or these.
+
+    A member is held when its date in the source moves after steps of it were sent. Confirmed, it leaves this batch:
+    its removal steps run, and the next read of the source puts it into the batch of its new date.
+    """
+    answer = act(connection, batch_id, "confirm-move", {"members": list(members)} if members else {})
+    moved = counted(int(answer.get("members") or 0), "member leaves", "members leave")
+    say(answer, output, f"Batch {batch_id}: {moved} for another date.")
+
+
+@click.command()
+@batch_argument
+@click.argument("members", nargs=-1, metavar="[MEMBER...]")
+@output_option
+@click.pass_obj
+def keep(connection: Connection, batch_id: int, members: tuple[str, ...], output: str) -> None:
+    """Keep held members in this batch, all or these.
+
+    They go on although the source has another date for them. If it names yet another one, they are held again.
+    """
+    answer = act(connection, batch_id, "keep", {"members": list(members)} if members else {})
+    kept = counted(int(answer.get("members") or 0), "member stays and goes on", "members stay and go on")
+    say(answer, output, f"Batch {batch_id}: {kept}.")
+
+
 @click.command("send-again")
 @batch_argument
 @click.argument("messages", nargs=-1, metavar="[MESSAGE...]")
@@ -138,7 +170,7 @@ def cancel(connection: Connection, batch_id: int, reason: str, output: str) -> N
     A running rollback continues. A cancelled batch cannot be resumed.
     """
     answer = act(connection, batch_id, "cancel", {"reason": reason} if reason else {})
-    say(answer, output, f"Batch {batch_id} is cancelled, and {text_of(answer.get('status'))}.")
+    say(answer, output, f"Batch {batch_id} is cancelled.")
 
 
 def act(connection: Connection, batch_id: int, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:

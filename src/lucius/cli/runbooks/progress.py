@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lucius.cli.output.formatting import clipped, distance, moment, text_of, time_taken
+from lucius.cli.output.formatting import clipped, counted, distance, moment, text_of, time_taken
 from lucius.cli.output.tables import Column, Table, aligned, table_lines, table_view
 from lucius.cli.runbooks.render import STATUS_STYLES, event_line, painted
 
@@ -20,6 +20,9 @@ BAR_CELLS = 12
 FACT_LINES_MAX = 3
 """Lines per fact in a live view, which must fit the screen."""
 ENDED = ("completed", "failed")
+WITH_FAILURES = "completed_with_failures"
+ENDINGS = {WITH_FAILURES: "completed with failures", "cancelled": "was cancelled"}
+"""Verdicts in a sentence, where they are not the verb themselves."""
 STEP_ORDER = (
     "succeeded", "failed", "poll_timeout", "rolled_back", "cancelled", "polling", "dispatched", "pending",
 )  # fmt: skip
@@ -60,7 +63,27 @@ def batch_table(items: Iterable[Batch], now: datetime) -> Table:
 
 
 def batch_status(batch: Batch) -> str:
-    return "held" if batch.get("held_at") and batch.get("status") not in ENDED else text_of(batch.get("status"))
+    if batch.get("status") in ENDED:
+        return verdict_of(batch)
+    return "held" if batch.get("held_at") else text_of(batch.get("status"))
+
+
+def verdict_of(batch: Batch) -> str:
+    """How an ended batch ended; its status, if the server does not tell."""
+    return text_of(batch.get("verdict") or batch.get("status"))
+
+
+def ending_text(batch: Batch) -> str:
+    """`Batch 7 completed with failures: 2 of 10 members did not succeed. See `lucius batch why 7`.`"""
+    number, verdict = text_of(batch.get("batch_id")), verdict_of(batch)
+    how = ENDINGS.get(verdict, verdict)
+    count, total = unsuccessful_count(batch), (batch.get("members") or {}).get("active") or 0
+    share = f": {count} of {counted(int(total), 'member')} did not succeed" if verdict == WITH_FAILURES else ""
+    return f"Batch {number} {how}{share}." + ("" if verdict == "completed" else f" See `lucius batch why {number}`.")
+
+
+def unsuccessful_count(batch: Batch) -> int:
+    return int((batch.get("unsuccessful") or {}).get("count") or 0)
 
 
 def waits_of(batch: Batch) -> list[str]:
@@ -77,7 +100,9 @@ def phases_text(counts: Mapping[str, Any]) -> str:
 
 def batch_facts(batch: Batch, now: datetime) -> list[tuple[str, str]]:
     members = batch.get("members") or {}
-    counts = [f"{members.get(name) or 0} {name}" for name in ("active", "failed", "removed") if members.get(name)]
+    counts = [
+        f"{members.get(name) or 0} {name}" for name in ("active", "failed", "held", "removed") if members.get(name)
+    ]
     manual = ", phases are started manually" if batch.get("advance") == "manual" else ""
     facts = [
         ("Batch", f"{text_of(batch.get('batch_id'))} of {text_of(batch.get('runbook'))}, "

@@ -20,6 +20,7 @@ Item = Mapping[str, Any]
 STATUS_STYLES = {
     "succeeded": "green",
     "completed": "green",
+    "completed_with_failures": "yellow",
     "ok": "green",
     "failed": "bold red",
     "poll_timeout": "bold red",

@@ -68,7 +68,7 @@ def next_look_seconds(batch: Json, batch_id: int, elapsed_seconds: float, timeou
 def members(
     batch_id: int, *, status: str = "all", key: str | None = None, limit: int = MEMBERS_LIMIT, cursor: str = ""
 ) -> Script[Json]:
-    """Members with every step, in the order in which they joined. `status`: active, removed, failed or all."""
+    """Members with every step, in the order in which they joined. `status`: active, removed, failed, held or all."""
     query = {"status": status} | ({"key": key} if key is not None else {})
     return (yield from paged(batch_path(batch_id) + "/members", query, limit, cursor))
 
@@ -102,6 +102,16 @@ def resume(batch_id: int) -> Script[Json]:
 def retry(batch_id: int, members: Sequence[str] | None = None) -> Script[Json]:
     """Retry the failed step of failed members (all of them by default)."""
     return (yield from act(batch_id, "retry", {} if members is None else {"members": list(members)}))
+
+
+def confirm_move(batch_id: int, members: Sequence[str] | None = None) -> Script[Json]:
+    """Let held members (all of them by default) move to the date that the source has for them."""
+    return (yield from act(batch_id, "confirm-move", {} if members is None else {"members": list(members)}))
+
+
+def keep(batch_id: int, members: Sequence[str] | None = None) -> Script[Json]:
+    """Keep held members (all of them by default) in the batch although the source has another date for them."""
+    return (yield from act(batch_id, "keep", {} if members is None else {"members": list(members)}))
 
 
 def send_again(batch_id: int, messages: Sequence[str] | None = None) -> Script[Json]:

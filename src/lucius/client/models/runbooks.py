@@ -42,6 +42,8 @@ class Published(Model):
     """False if the active version already has the same text."""
     unchecked: str | None = None
     """Why the variables were not compared with the source's columns; `None` if they were."""
+    missing_connection: str | None = None
+    """The runbook's connection, if the server has no address for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,8 @@ class Batch(Model):
     batch_id: int
     runbook: str
     status: str
+    verdict: str | None = None
+    """How it ended: `completed`, `completed_with_failures`, `cancelled` or `failed`; `None` while it is open."""
     version: int = 0
     start: datetime | None = None
     origin: str = ""
@@ -95,12 +99,16 @@ class Batch(Model):
     detected_at: datetime | None = None
     completed_at: datetime | None = None
     members: dict[str, Any] = field(default_factory=dict)
-    """How many are `active`, `removed` and `failed`."""
+    """How many are `active`, `removed`, `failed` and `held`."""
     phases: dict[str, Any] = field(default_factory=dict)
     """How many are in each state."""
     phase_list: list[dict[str, Any]] = field(default_factory=list)
     """Like `waiting_for`, only in the answers of `get` and `wait`."""
     waiting_for: list[str] = field(default_factory=list)
+    source: dict[str, Any] | None = None
+    """The last reading of the runbook's source: `state`, `detail`, `members`, `checked_at`; only in `get`."""
+    unsuccessful: dict[str, Any] = field(default_factory=dict)
+    """Members with a step that did not succeed: `count`, and the first `members` with that step."""
 
     @property
     def has_ended(self) -> bool:
@@ -127,6 +135,10 @@ class Member(Model):
     failed_at: datetime | None = None
     added_at: datetime | None = None
     removed_at: datetime | None = None
+    move_to: datetime | None = None
+    """The date that the source has moved the member to, although steps of it were sent."""
+    move_held_at: datetime | None = None
+    """Since when it is held because of that; `None` once somebody has decided."""
     steps: list[MemberStep] = field(default_factory=list)
     followups: list[dict[str, Any]] = field(default_factory=list)
     """Steps of rollbacks and removals."""

@@ -11,6 +11,7 @@ from lucius.domain.json_types import JsonObject, Moment, Page, WholeNumber, ref,
 from lucius.runbooks.core.definition.compare import Difference
 from lucius.runbooks.core.source_members import RowFault
 from lucius.runbooks.core.states import MEMBER, PHASE, STEP
+from lucius.runbooks.core.verdicts import VERDICTS
 
 ID_MAX = 10**18 - 1
 
@@ -22,6 +23,7 @@ def _counts_of(statuses: Iterable[str]) -> Meta:
 
 Id = Annotated[int, stated(minimum=1, maximum=ID_MAX)]
 BatchStatus = Annotated[str, Meta(extra_json_schema=ref("BatchStatus"))]
+Verdict = Annotated[str, stated(enum=list(VERDICTS))]
 PhaseStatus = Annotated[str, stated(enum=list(PHASE))]
 ExecutionStatus = Annotated[str, stated(enum=list(STEP))]
 PhaseCounts = Annotated[dict[str, WholeNumber], _counts_of(PHASE)]
@@ -63,6 +65,9 @@ class RunbookPublished(TypedDict):
     version: WholeNumber
     published: Annotated[bool, Meta(description="False if the active version is the same already")]
     unchecked: Annotated[str | None, Meta(description="Why the columns of the source could not be checked")]
+    missing_connection: Annotated[
+        str | None, Meta(description="The runbook's connection, if the server has no address for it: nothing is read")
+    ]
 
 
 class RunbookActed(TypedDict):
@@ -169,6 +174,7 @@ class MemberCounts(TypedDict):
     active: WholeNumber
     removed: WholeNumber
     failed: WholeNumber
+    held: Annotated[WholeNumber, Meta(description="Active members that wait for a decision about their moved date")]
 
 
 class Batch(TypedDict):
@@ -177,6 +183,7 @@ class Batch(TypedDict):
     version: WholeNumber
     start: Moment
     status: BatchStatus
+    verdict: Annotated[Verdict | None, Meta(description="How it ended; null while it is open")]
     origin: str
     advance: str
     held_at: Moment | None
@@ -236,7 +243,24 @@ class RunbookDeadMessage(TypedDict):
     dead_at: Moment
 
 
+class UnsuccessfulMember(TypedDict):
+    member: str
+    phase: str
+    step: str
+    status: ExecutionStatus
+    error: str | None
+
+
+class Unsuccessful(TypedDict):
+    """Active members with a step that failed or was cancelled."""
+
+    count: WholeNumber
+    members: Annotated[list[UnsuccessfulMember], Meta(description="The first of them, with the step that stopped each")]
+
+
 class BatchWhole(Batch):
+    unsuccessful: Unsuccessful
+    source: Annotated[SourceState | None, Meta(description="Of its runbook; null for a batch that was made by hand")]
     init: list[InitStep]
     phase_list: list[BatchPhase]
     waiting_for: list[str]
@@ -286,6 +310,8 @@ class Member(TypedDict):
     failed_at: Moment | None
     added_at: Moment
     removed_at: Moment | None
+    move_to: Annotated[Moment | None, Meta(description="The date that the source has moved the member to")]
+    move_held_at: Annotated[Moment | None, Meta(description="Since when it is held because of that; null once decided")]
     steps: list[MemberStep]
     followups: list[MemberFollowup]
     waiting_for: str | None

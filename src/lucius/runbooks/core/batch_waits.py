@@ -11,7 +11,9 @@ from lucius.runbooks.core.dead_messages import NONE_DEAD, DeadMessages
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.core.execution_waits import execution_waits, missing
-from lucius.runbooks.core.records import Absence, Batch, Phase
+from lucius.runbooks.core.messages import utc
+from lucius.runbooks.core.records import FAILED as SOURCE_FAILED
+from lucius.runbooks.core.records import FROM_SOURCE, HELD, OK, Absence, Batch, Phase
 from lucius.runbooks.core.states import (
     BATCH_ENDED,
     DETECTED,
@@ -21,6 +23,10 @@ from lucius.runbooks.core.states import (
     POLLING,
     Kind,
 )
+
+_TROUBLES = {SOURCE_FAILED: "could not be read", HELD: "is held"}
+NAMED_MAX = 5
+"""Members named in a sentence."""
 
 
 class StepCount(Struct, frozen=True):
@@ -46,6 +52,12 @@ class BatchState(Struct, frozen=True, kw_only=True):
     """Open chains: kind, whether a worker has them, count."""
     missing: tuple[int, Absence] | None
     """How many members are missing from the source, and the earliest times of any of them."""
+    held_count: int = 0
+    held: Sequence[tuple[str, Instant]] = ()
+    """The first members that are held because the source moved them, and the dates it has for them."""
+    source_state: str = OK
+    """Outcome of the last reading of its runbook's source, and why."""
+    source_detail: str | None = None
     dead: DeadMessages = NONE_DEAD
     now: Instant
 
@@ -68,7 +80,31 @@ def batch_waits(state: BatchState) -> list[str]:
         count, absence = state.missing
         who = "1 member is" if count == 1 else f"{count} members are"
         found.append(f"{who} {missing(absence)}")
+    found += _held(state)
+    found += _source(state)
     return found or ["nothing: the next sweep ends it"]
+
+
+def _source(state: BatchState) -> list[str]:
+    """While its source is failed or held, no member joins or leaves."""
+    if state.batch.origin != FROM_SOURCE or state.source_state not in _TROUBLES or not state.automation:
+        return []
+    trouble = _TROUBLES[state.source_state]
+    return [f"the source of runbook {state.batch.runbook_name} {trouble}: {state.source_detail}"]
+
+
+def _held(state: BatchState) -> list[str]:
+    if not state.held_count:
+        return []
+    named = [f"{key} to {utc(to)}" for key, to in state.held]
+    more = state.held_count - len(named)
+    who = "1 member is" if state.held_count == 1 else f"{state.held_count} members are"
+    them = "it" if state.held_count == 1 else "them"
+    listed = ", ".join(named) + (f" and {more} more" if more > 0 else "")
+    return [
+        f"{who} held because the source has moved {them} to another date: {listed}; confirm the move or keep {them} in"
+        " this batch"
+    ]
 
 
 def _init(state: BatchState) -> list[str]:

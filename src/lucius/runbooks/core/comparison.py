@@ -23,6 +23,16 @@ class Membership(Struct, frozen=True):
     batch_id: int
     by_hand: bool = False
     """Added by an operator, so the source cannot remove it."""
+    move_to: Instant | None = None
+    """The date for which it is held, or for which an operator kept it in its batch."""
+
+
+class Move(Struct, frozen=True):
+    """A member whose date in the source is no longer that of its batch."""
+
+    member_id: int
+    key: str
+    to: Instant
 
 
 class StoredState(Struct, frozen=True, kw_only=True):
@@ -33,7 +43,8 @@ class StoredState(Struct, frozen=True, kw_only=True):
     members: Mapping[str, Membership]
     """Active members of open batches; each is in at most one."""
     finished: Set[tuple[str, Instant]]
-    """Members of ended batches, and members that an operator removed, with the batch's start."""
+    """Members of ended batches, and members that an operator removed, with the batch's start; and members that an
+    operator kept in their batch, with the date that they did not move to."""
     ever: Set[str]
     """The same for all batches, whatever their start, and members of open ones."""
     known: Mapping[str, tuple[str, Instant | None, bool]]
@@ -70,7 +81,11 @@ class Comparison(Struct, kw_only=True):
     batches: dict[Instant, list[str]] = field(default_factory=dict)
     """Starts of new batches, and their members."""
     removals: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
-    """Open batch, and the members that leave it."""
+    """Open batch, and the members that leave it because the source no longer has them."""
+    moves: dict[int, list[Move]] = field(default_factory=dict)
+    """Open batch, and the members whose date moves. They also join another batch, unless they are held."""
+    withdrawn: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
+    """Open batch, and its members that were held or kept for another date and have the batch's date again."""
     returning: set[str] = field(default_factory=set)
     """Joining members that had left the source. Their return is recorded only after they have joined: after a crash
     in between, they would otherwise count as members of an ended batch, which do not begin again."""
@@ -89,10 +104,12 @@ def compare(
     for key, member in found.members.items():
         wanted = slot if member.batch_time is None else member.batch_time
         current = stored.members.get(key)
-        if current is not None and (is_immediate or current.by_hand or stored.open_batches[current.batch_id] == wanted):
+        if current is not None and _stays(current, wanted, stored, is_immediate):
+            if current.move_to not in (None, wanted):
+                result.withdrawn.setdefault(current.batch_id, []).append((current.member_id, key))
             continue
         if current is not None:
-            result.removals.setdefault(current.batch_id, []).append((current.member_id, key))
+            result.moves.setdefault(current.batch_id, []).append(Move(current.member_id, key, wanted))
         elif _has_been(key, wanted, stored, is_immediate):
             continue
         if _came_back(key, stored):
@@ -106,6 +123,12 @@ def compare(
         if gone is not None and not gone.by_hand:
             result.removals.setdefault(gone.batch_id, []).append((gone.member_id, key))
     return result
+
+
+def _stays(current: Membership, wanted: Instant, stored: StoredState, is_immediate: bool) -> bool:
+    if is_immediate or current.by_hand:
+        return True
+    return wanted in (stored.open_batches[current.batch_id], current.move_to)
 
 
 def _compare_absences(

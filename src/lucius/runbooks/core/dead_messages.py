@@ -114,4 +114,4 @@ def shown(one: DeadRunbookMessage) -> RunbookDeadMessage:
 
 def polls(one: Execution, poll_count: int) -> bool:
     """Whether a step waits for this poll check."""
-    return one.is_idle_poll and poll_count == one.poll_count + 1
+    return one.awaits_poll(poll_count)

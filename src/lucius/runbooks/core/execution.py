@@ -30,6 +30,9 @@ from lucius.runbooks.core.states import (
 
 THROTTLE_SECONDS = 30
 """How long a throttled step without its own retry interval waits."""
+POLL_INTERVAL_SECONDS = 300
+POLL_TIMEOUT_SECONDS = 86_400
+"""For a step without `poll` whose function says that it is still running."""
 ERROR_CHARS_MAX = 4_000
 
 
@@ -79,9 +82,10 @@ class Execution(ExecutionState):
         self._end(now, SUCCEEDED, None)
 
     def _still_polling(self, now: Instant) -> None:
-        if not self.is_poll_step:
-            self._end(now, FAILED, "the function says it is still running, but the step has no `poll`: add one")
-            return
+        if not self.is_poll_step or self.poll_interval_sec is None or self.poll_timeout_sec is None:
+            self.is_poll_step = True
+            self.poll_interval_sec = self.poll_interval_sec or POLL_INTERVAL_SECONDS
+            self.poll_timeout_sec = self.poll_timeout_sec or POLL_TIMEOUT_SECONDS
         if self.poll_started_at is None:
             self.poll_started_at = self.last_polled_at = now
         if self.status != POLLING:
@@ -112,7 +116,15 @@ class Execution(ExecutionState):
         if self._is_past(self.poll_deadline, now):
             self._end_polling(now)
             return True
-        return self.is_idle_poll and poll_count == self.poll_count + 1 and self.make_ready()
+        if not self.awaits_poll(poll_count):
+            return False
+        # With the row's own count, only the interval tells the next check from a repetition of the last one.
+        return (poll_count > self.poll_count or self._interval_has_passed(now)) and self.make_ready()
+
+    def _interval_has_passed(self, now: Instant) -> bool:
+        if self.last_polled_at is None or self.poll_interval_sec is None:
+            return True
+        return after(self.last_polled_at, self.poll_interval_sec) <= now
 
     def wake(self, now: Instant, step: Step) -> bool:
         """Apply `wake_at`; returns whether anything changed."""

@@ -64,6 +64,12 @@ class ExecutionState(Struct):
         """Whether it waits for its next poll: no worker has it, and nothing else advances it."""
         return self.status == POLLING and not self.in_flight and not self.ready and self.retry_at is None
 
+    def awaits_poll(self, poll_count: int) -> bool:
+        """Whether a `poll-check` may be the next one. LUCIUS's scheduler sends the next count, and says so in
+        `poll_asked`; one that knows only the contract may also send the row's own."""
+        is_own = poll_count == self.poll_count and self.poll_asked == 0
+        return self.is_idle_poll and (is_own or poll_count == self.poll_count + 1)
+
     @property
     def poll_deadline(self) -> Instant | None:
         """The first instant that is too late; the contract says `poll_started_at + poll_timeout_sec < now`."""

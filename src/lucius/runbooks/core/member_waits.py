@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from lucius.domain.time import iso
+from lucius.domain.time import Instant, iso
 from lucius.runbooks.core.dead_messages import NONE_DEAD, DeadMessages, explain
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.core.execution_waits import clipped, execution_waits, missing
+from lucius.runbooks.core.messages import utc
 from lucius.runbooks.core.records import Absence, Batch, Phase
 from lucius.runbooks.core.states import (
     ACTIVE,
@@ -38,16 +39,30 @@ class MemberState(Struct, frozen=True, kw_only=True):
     """By phase: the name of the step at its barrier, and how many members have not ended it."""
     retries: Mapping[int, int]
     """By step id: its maximum number of retries."""
+    held_for: Instant | None = None
+    """The date that the source has moved it to, while nobody has decided about that."""
     dead: DeadMessages = NONE_DEAD
 
 
 def member_waits(state: MemberState) -> str | None:
     """None if it waits for nothing: it has finished, or its batch has ended."""
-    waits = _member_waits(state)
+    waits = _with_hold(state, _member_waits(state))
     if state.absence is None or state.batch.status in BATCH_ENDED:
         return waits
     absent = f"it is {missing(state.absence)}"
     return absent if waits is None else f"{waits}; {absent}"
+
+
+def _with_hold(state: MemberState, waits: str | None) -> str | None:
+    """A step that was sent goes on; nothing else does."""
+    if state.held_for is None or not state.is_active or state.batch.status in BATCH_ENDED:
+        return waits
+    held = (
+        f"held: the source has moved it from {utc(state.batch.start)} to {utc(state.held_for)} after steps of it were"
+        " sent; confirm the move or keep it in this batch"
+    )
+    runs = any(one.is_open and (one.status != PENDING) for one in [*state.steps, *state.followups])
+    return f"{waits}; {held}" if runs else held
 
 
 def _member_waits(state: MemberState) -> str | None:

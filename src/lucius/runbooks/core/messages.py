@@ -119,8 +119,13 @@ class Event(Struct, frozen=True):
     batch_id: int
     subject_id: int = 0
     """The phase, member or execution it is about."""
-    kind: Kind = "step"
+    kind: Kind | None = "step"
+    """None: a `poll-check` that does not say it, as the contract has it; the step is known by its batch and name."""
     poll_count: int = 0
+    runbook: str | None = None
+    """Name and version of the runbook; None for an event that was rebuilt from the tables."""
+    version: int | None = None
+    step_name: str = ""
 
 
 def read_event(content: bytes) -> Event:
@@ -133,10 +138,17 @@ def read_event(content: bytes) -> Event:
         raise MessageInvalid(f"messageType must be one of {', '.join(MESSAGE_TYPES)}")
     subject = {PHASE_DUE: "phaseExecutionId", POLL_CHECK: "stepExecutionId"}.get(fields["messageType"], "batchMemberId")
     numbers = [fields.get("batchId"), fields.get(subject, 0), fields.get("pollCount", 0)]
-    kind = fields.get("kind", "step")
-    if not all(isinstance(number, int) and 0 <= number < 2**63 for number in numbers) or kind not in KINDS:
+    kind = fields.get("kind")
+    is_kind = kind is None or kind in KINDS
+    if not all(isinstance(number, int) and 0 <= number < 2**63 for number in numbers) or not is_kind:
         raise MessageInvalid(f"batchId, {subject} and pollCount must be whole numbers, kind one of {', '.join(KINDS)}")
-    return Event(fields["messageType"], numbers[0], numbers[1], kind, numbers[2])
+    name, version, step_name = fields.get("runbookName"), fields.get("runbookVersion"), fields.get("stepName")
+    return Event(
+        fields["messageType"], numbers[0], numbers[1], kind, numbers[2],
+        runbook=name if isinstance(name, str) else None,
+        version=version if isinstance(version, int) and 0 < version < 2**31 else None,
+        step_name=step_name if isinstance(step_name, str) else "",
+    )  # fmt: skip
 
 
 # --- Jobs and results ------------------------------------------------------------------------------------------------

@@ -45,6 +45,10 @@ class Batch(Struct):
     data_table: str
     detected_at: Instant
     cancelled_at: Instant | None
+    is_named: bool
+    """Whether its row has the runbook's name, which a scheduler that knows only the contract does not write."""
+    has_columns: bool
+    """Whether the columns of its data table are known."""
 
 
 class Phase(Struct):
@@ -75,6 +79,14 @@ class Member(Struct):
     add_handled_at: Instant | None
     remove_dispatched_at: Instant | None
     remove_handled_at: Instant | None
+    move_to: Instant | None
+    """The date that the source asks for, although steps of the member were sent."""
+    move_held_at: Instant | None
+    """Set while nobody has decided about `move_to`."""
+
+    @property
+    def is_held(self) -> bool:
+        return self.move_held_at is not None
 
 
 class Absence(Struct, frozen=True):

@@ -83,6 +83,7 @@ def remove_members(
             messages.member_change(messages.MEMBER_REMOVED, batch.runbook_name, batch.version, batch.id, member_id, key)
         )
         turn.note("member-removed", batch, member_id, member=key, reason=reason)
+    yield from close_batch(turn, batch)  # It may have been open only for a member that was held.
 
 
 def start_batch(turn: Turn, batch: Batch, runbook: Runbook) -> Script[None]:

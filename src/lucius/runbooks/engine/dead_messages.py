@@ -29,6 +29,7 @@ from lucius.runbooks.core.messages import (
 )
 from lucius.runbooks.core.records import Member, Phase
 from lucius.runbooks.core.states import ACTIVE, DISPATCHED, INIT_DISPATCHED, Kind
+from lucius.runbooks.engine.facts import is_about
 from lucius.runbooks.store import batches, executions, inits, members, phases
 
 
@@ -38,7 +39,8 @@ def look_up(letters: Sequence[DeadLetter]) -> Script[dict[DeliveryRef, DeadRunbo
     if not readable:
         return {}
     about_steps = [event for _, event in readable if event.type in (POLL_CHECK, JOB, RESULT)]
-    steps = yield from executions.by_names((event.kind, event.subject_id) for event in about_steps)
+    names = {(kind, event.subject_id) for event in about_steps for kind in _kinds(event)}
+    steps = yield from executions.by_names(sorted(names))
     readable = [(letter, _with_batch(event, steps)) for letter, event in readable]
     events = [event for _, event in readable]
     batch_ids = sorted({event.batch_id for event in events})
@@ -63,7 +65,7 @@ def look_up(letters: Sequence[DeadLetter]) -> Script[dict[DeliveryRef, DeadRunbo
         elif event.type in (MEMBER_ADDED, MEMBER_REMOVED):
             found[letter.ref] = _member(letter, event, of_members.get(event.subject_id))
         else:
-            found[letter.ref] = _step(letter, event, steps.get((event.kind, event.subject_id)), of_members)
+            found[letter.ref] = _step(letter, event, _execution(event, steps), of_members)
     return found
 
 
@@ -81,8 +83,18 @@ def _read(letter: DeadLetter) -> Event | None:
     return None if name is None else Event(JOB if topic == JOBS_TOPIC else RESULT, 0, name[1], name[0])
 
 
+def _kinds(event: Event) -> tuple[Kind, ...]:
+    """What kind of step it may be about: a `poll-check` of the contract does not say it."""
+    return ("step", "init") if event.kind is None else (event.kind,)
+
+
+def _execution(event: Event, steps: Mapping[tuple[Kind, int], Execution]) -> Execution | None:
+    found = [steps[name] for kind in _kinds(event) if (name := (kind, event.subject_id)) in steps]
+    return next((one for one in found if event.kind is not None or is_about(event, one)), None)
+
+
 def _with_batch(event: Event, steps: Mapping[tuple[Kind, int], Execution]) -> Event:
-    one = steps.get((event.kind, event.subject_id)) if event.type in (JOB, RESULT) else None
+    one = _execution(event, steps) if event.type in (JOB, RESULT) else None
     return event if one is None else replace(event, batch_id=one.batch_id)
 
 

@@ -16,9 +16,10 @@ from lucius.runbooks.core.source_members import Members
 from lucius.runbooks.core.states import BATCH_ENDED, BECAUSE_UNMADE, DETECTED, FAILED
 from lucius.runbooks.engine.batching import add_members, create_batch, remove_members, start_batch
 from lucius.runbooks.engine.chains import stop_phases
+from lucius.runbooks.engine.moves import move_members, withdraw_moves
 from lucius.runbooks.engine.progress import end_batch
 from lucius.runbooks.engine.turn import Take, Turn
-from lucius.runbooks.store import absences, batches, members, trail
+from lucius.runbooks.store import absences, batches, members, moves, trail
 from lucius.runbooks.store.data_tables import DataRow, open_table
 
 PAGE = 500
@@ -29,8 +30,8 @@ def stored_state(row: RunbookRow, source: DataSource, found: Members) -> Script[
     """The state of the tables, read consistently."""
     open_batches = yield from batches.open_from_source(row.name)
     memberships = {
-        key: Membership(member_id, batch_id, not by_source)
-        for key, member_id, batch_id, by_source in (yield from members.of_open_batches(row.name))
+        key: Membership(member_id, batch_id, not by_source, move_to)
+        for key, member_id, batch_id, by_source, move_to in (yield from members.of_open_batches(row.name))
     }
     finished: set[tuple[str, Instant]] = set()
     ever: set[str] = set()
@@ -39,6 +40,7 @@ def stored_state(row: RunbookRow, source: DataSource, found: Members) -> Script[
     else:
         starts = sorted({member.batch_time for member in found.members.values() if member.batch_time is not None})
         finished = yield from members.not_again(row.name, starts)
+        finished |= yield from moves.kept(row.name, starts)
     table = yield from open_table(row.id, row.data_table, found.columns)
     known = yield from table.known()
     missing = yield from absences.read(row.name)
@@ -62,11 +64,14 @@ async def apply_changes(
     for batch_id, leaving in result.removals.items():
         for start in range(0, len(leaving), PAGE):
             await take(_removal(batch_id, leaving[start : start + PAGE]))
+    held = await _move(take, result)
     for batch_id, keys in result.joins.items():
-        for page in chunks(keys, PAGE):
+        for page in chunks([key for key in keys if key not in held], PAGE):
             await take(_join(batch_id, page, row, found, result))
     for start_time in sorted(result.batches):
-        await _new_batch(take, row, runbook, found, result, start_time)
+        keys = [key for key in result.batches[start_time] if key not in held]
+        if keys:
+            await _new_batch(take, row, runbook, found, result, start_time, keys)
     # Last: if this process dies before this, the missing members are still known to be missing.
     for page in chunks(result.left, PAGE):
         await take(partial(_forget, row, page))
@@ -165,10 +170,22 @@ async def _note_seen(take: Take, row: RunbookRow, found: Members, now: Instant) 
         await take(partial(page, start))
 
 
+async def _move(take: Take, result: Comparison) -> set[str]:
+    """Take members whose date moved out of their batches; returns the keys of those that are held there instead."""
+    held: set[str] = set()
+    for batch_id, moving in result.moves.items():
+        for start in range(0, len(moving), PAGE):
+            held |= await take(partial(move_members, batch_id, moving[start : start + PAGE]))
+    for batch_id, staying in result.withdrawn.items():
+        for start in range(0, len(staying), PAGE):
+            await take(partial(withdraw_moves, batch_id, staying[start : start + PAGE]))
+    return held
+
+
 def _removal(batch_id: int, leaving: Sequence[tuple[int, str]]) -> Callable[[Turn], Script[None]]:
     def work(turn: Turn) -> Script[None]:
         yield from turn.lock([batch_id])
-        reason = "the source no longer has it at this batch time"
+        reason = "the source no longer has it"
         yield from remove_members(turn, turn.batches[batch_id], leaving, reason, by_source=True)
 
     return work
@@ -190,7 +207,13 @@ def _join(
 
 
 async def _new_batch(
-    take: Take, row: RunbookRow, runbook: Runbook, found: Members, result: Comparison, start_time: Instant
+    take: Take,
+    row: RunbookRow,
+    runbook: Runbook,
+    found: Members,
+    result: Comparison,
+    start_time: Instant,
+    keys: Sequence[str],
 ) -> None:
     """If this process dies halfway, the next reading adds the remaining members and starts the batch."""
 
@@ -198,7 +221,7 @@ async def _new_batch(
         return (yield from create_batch(turn, row, runbook, start_time, FROM_SOURCE, "time")).id
 
     batch_id = await take(create)
-    for page in chunks(result.batches[start_time], PAGE):
+    for page in chunks(keys, PAGE):
         await take(_join(batch_id, page, row, found, result))
     await take(start_work(batch_id))
 

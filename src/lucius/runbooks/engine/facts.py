@@ -9,8 +9,8 @@ from lucius.domain.time import CLOCK_TOLERANCE_SECONDS, Instant, after
 from lucius.ports.database import Script
 from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.core.job_tokens import JobTokens
-from lucius.runbooks.core.messages import WorkerResult, job_ref, parse_job_id
-from lucius.runbooks.core.states import BATCH_ENDED, BECAUSE_STOPPED, Kind
+from lucius.runbooks.core.messages import Event, WorkerResult, job_ref, parse_job_id
+from lucius.runbooks.core.states import BATCH_ENDED, BECAUSE_STOPPED
 from lucius.runbooks.engine.turn import Turn
 from lucius.runbooks.store import executions
 from lucius.runbooks.store.executions import ALL_TABLES, Ahead
@@ -85,13 +85,27 @@ def _take_result(turn: Turn, execution: Execution, result: WorkerResult) -> Scri
     return Outcome.APPLIED
 
 
-def take_poll_check(turn: Turn, kind: Kind, execution_id: int, poll_count: int) -> Script[None]:
-    for execution in turn.changes.hold((yield from executions.by_ids(kind, [execution_id]))):
+def take_poll_check(turn: Turn, event: Event) -> Script[None]:
+    for execution in turn.changes.hold((yield from _polled(event))):
+        poll_count = event.poll_count
         was_out = execution.in_flight
         if execution.poll(turn.now, poll_count):
             touch(turn, execution)
             _withdraw(turn, execution, was_out)
             note_ending(turn, execution)
+
+
+def _polled(event: Event) -> Script[list[Execution]]:
+    """The step that a `poll-check` is about: steps and init have ids of their own, so that one without `kind` is told
+    by its batch and by the step's name."""
+    if event.kind is not None:
+        return (yield from executions.by_ids(event.kind, [event.subject_id]))
+    found = yield from executions.by_names([("step", event.subject_id), ("init", event.subject_id)])
+    return [one for one in found.values() if is_about(event, one)]
+
+
+def is_about(event: Event, one: Execution) -> bool:
+    return one.batch_id == event.batch_id and event.step_name in ("", one.step_name)
 
 
 def ahead(table: str, now: Instant, last: Ahead | None) -> Script[list[Ahead]]:

@@ -53,7 +53,7 @@ def _still_valid(begun: list[Phase]) -> list[Phase]:
 
 def _make_steps(turn: Turn, batch: Batch, member: Member, begun: list[Phase]) -> Script[None]:
     current = yield from turn.runbook(batch)
-    data = (yield from last_known(current, batch.version, [member.key])).get(member.key)
+    data = (yield from last_known(current, batch.version, [member.key], only_current=True)).get(member.key)
     special = making.specials(batch)
     for phase in begun:
         runbook = yield from turn.runbook(batch, phase.version)
@@ -69,8 +69,8 @@ def _make_steps(turn: Turn, batch: Batch, member: Member, begun: list[Phase]) ->
         turn.note("member-catches-up", batch, member.id, member=member.key, phases=[phase.name for phase in begun])
 
 
-def remove_member(turn: Turn, batch: Batch, member_id: int) -> Script[None]:
-    """Cancel its open steps at once; the steps of `on_member_removed` wait for those already running."""
+def remove_member(turn: Turn, batch: Batch, member_id: int, version: int) -> Script[None]:
+    """Cancel its open steps at once; the steps of this version's `on_member_removed` wait for those already running."""
     member = (yield from members.by_ids([member_id])).get(member_id)
     if member is None or member.status == ACTIVE:
         return
@@ -81,11 +81,11 @@ def remove_member(turn: Turn, batch: Batch, member_id: int) -> Script[None]:
         if step.cancel(turn.now, BECAUSE_REMOVED, "the member was removed from the batch"):
             turn.count(step.status)
             touched.phases.add(step.phase_id or 0)
-    runbook = yield from turn.runbook(batch)
+    runbook = yield from turn.runbook(batch, version)
     if runbook.on_member_removed:
         data = (yield from last_known(runbook, batch.version, [member.key])).get(member.key)
         of = ChainOf(
-            parent_id=member_id, round=0, member_id=member_id, phase_id=None, version=batch.version,
+            parent_id=member_id, round=0, member_id=member_id, phase_id=None, version=version,
             list_name="on_member_removed",
         )  # fmt: skip
         if not (yield from followups.has_removal(member_id)):

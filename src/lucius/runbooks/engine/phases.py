@@ -36,7 +36,8 @@ def make_steps(turn: Turn, batch: Batch, phase: Phase, after_id: int) -> Script[
         known, ending = data.get(member.key), cancelled if member.failed_at is not None else None
         for index, step in enumerate(wanted):
             shared = making.new_execution(batch.id, step, index, known, special, outputs[index], ending)
-            made.append(NewStep(phase_id=phase.id, member_id=member.id, catching_up=False, **shared))
+            # No barrier waits for a member that is held.
+            made.append(NewStep(phase_id=phase.id, member_id=member.id, catching_up=member.is_held, **shared))
     yield from steps.insert(made)
     return page[-1].id
 

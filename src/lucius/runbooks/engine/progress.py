@@ -22,7 +22,7 @@ from lucius.runbooks.core.states import (
     PHASE_ENDED,
 )
 from lucius.runbooks.engine.turn import Turn
-from lucius.runbooks.store import batches, followups, phases, steps
+from lucius.runbooks.store import batches, followups, moves, phases, steps
 
 BEYOND = 1_000_000
 """The barrier of a phase that has ended: no member reaches it."""
@@ -115,11 +115,13 @@ def close_phases(turn: Turn, batch: Batch, running: Sequence[Phase]) -> Script[N
 
 
 def close_batch(turn: Turn, batch: Batch) -> Script[None]:
-    """End a batch whose phases have all ended."""
+    """End a batch whose phases have all ended, unless a member is held: it could still leave for another date."""
     if batch.status != ACTIVE:
         return
     every = yield from phases.of_batch(batch.id)
     if any(phase.status not in PHASE_ENDED for phase in every):
+        return
+    if (yield from moves.held(batch.id, 1)):
         return
     failed = [phase.name for phase in every if phase.status == FAILED]
     status = FAILED if failed else COMPLETED

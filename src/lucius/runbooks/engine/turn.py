@@ -30,8 +30,18 @@ T = TypeVar("T")
 
 
 class Turn:
-    def __init__(self, now: Instant, definitions: Definitions, outbox: Outbox, tokens: JobTokens, actor: str) -> None:
+    def __init__(
+        self,
+        now: Instant,
+        definitions: Definitions,
+        outbox: Outbox,
+        tokens: JobTokens,
+        actor: str,
+        is_shared: bool = False,
+    ) -> None:
+        """`is_shared`: whether other programs may write to the database, such as another scheduler."""
         self.now = now
+        self.is_shared = is_shared
         self.actor = actor
         self.outbox = outbox
         self.tokens = tokens
@@ -128,7 +138,7 @@ class Turns:
         last: list[Turn] = []
 
         def script() -> Script[T]:
-            turn = Turn(self.clock.now(), self.definitions, self.outbox, self.tokens, actor)
+            turn = Turn(self.clock.now(), self.definitions, self.outbox, self.tokens, actor, self.database.is_shared)
             last[:] = [turn]
             result = yield from work(turn)
             yield from turn.finish()

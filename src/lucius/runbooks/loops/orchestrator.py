@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -25,6 +26,7 @@ from lucius.runbooks.core.messages import (
     parse_job_id,
     read_event,
     read_result,
+    worker_subscription,
 )
 from lucius.runbooks.engine import facts
 from lucius.runbooks.engine.consequences import apply_consequences
@@ -33,7 +35,8 @@ from lucius.runbooks.engine.facts import Outcome
 from lucius.runbooks.engine.turn import Turn, Turns
 from lucius.runbooks.loops.settings import OrchestratorSettings
 from lucius.runbooks.loops.sweeper import Sweeper
-from lucius.runbooks.store import executions
+from lucius.runbooks.store import batches, executions
+from lucius.runbooks.store.definitions import RunbookMissing
 
 
 class Orchestrator(Sweeper):
@@ -47,6 +50,8 @@ class Orchestrator(Sweeper):
         self._loops: list[asyncio.Task[None]] = []
         self._failures: dict[str, str] = {}
         """Error of each loop whose last round failed."""
+        self._declared: set[tuple[str, int]] = set()
+        """Runbooks and versions whose workers have queues."""
         self._stopping = asyncio.Event()
 
     async def __aenter__(self) -> Orchestrator:
@@ -94,7 +99,24 @@ class Orchestrator(Sweeper):
             except MessageInvalid as error:
                 self._observer.failed("runbook message", error)
                 await self._bus.dead_letter([delivery.ref], str(error))
+        await self._declare_workers([event for event, _ in events])
         await self._each_or_all(events, self._events_turn)
+
+    async def _declare_workers(self, events: Sequence[Event]) -> None:
+        """Create the queues of runbooks that another scheduler has published; LUCIUS's own declares them itself."""
+        if not self.turns.database.is_shared:
+            return
+        unnamed = [event.batch_id for event in events if event.runbook is None or event.version is None]
+        found = await self.turns.database.read(lambda: batches.by_ids(unnamed)) if unnamed else {}
+        wanted = {(batch.runbook_name, batch.version) for batch in found.values()}
+        wanted |= {(event.runbook, event.version) for event in events if event.runbook and event.version}
+        for name, version in sorted(wanted - self._declared):
+            try:
+                runbook = await self.turns.database.read(partial(self.turns.definitions.get, name, version))
+            except RunbookMissing:
+                continue  # Handling the message says so.
+            await self._bus.declare([worker_subscription(one) for one in sorted({s.worker_id for s in runbook.steps})])
+            self._declared.add((name, version))
 
     async def _events_turn(self, events: Sequence[tuple[Event, DeliveryRef]]) -> None:
         def work(turn: Turn) -> Script[None]:
@@ -171,6 +193,9 @@ class Orchestrator(Sweeper):
         except Exception as error:
             if len(taken) == 1:
                 self._observer.failed("runbook message", error)
+                if isinstance(error, MessageInvalid):  # Handling it again would not help.
+                    await self._bus.dead_letter([taken[0][1]], str(error))
+                    return
                 await self._bus.abandon([taken[0][1]], self._settings.retry_seconds)
                 return
         for one in taken:

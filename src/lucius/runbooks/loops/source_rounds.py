@@ -10,6 +10,7 @@ from lucius.domain.time import CLOCK_TOLERANCE_SECONDS, Instant, after
 from lucius.ports.database import Script
 from lucius.ports.observer import Observer
 from lucius.runbooks.core import comparison
+from lucius.runbooks.core.definition.columns import missing_columns
 from lucius.runbooks.core.definition.model import DataSource, Runbook
 from lucius.runbooks.core.records import FAILED, HELD, OK, Control, RunbookRow
 from lucius.runbooks.core.source_members import Members
@@ -17,7 +18,7 @@ from lucius.runbooks.engine import detection, transitions
 from lucius.runbooks.engine.turn import Take, Turn, Turns
 from lucius.runbooks.loops.settings import SchedulerSettings
 from lucius.runbooks.sources.files import FileStamps
-from lucius.runbooks.sources.limits import SourceError
+from lucius.runbooks.sources.limits import SourceError, of_faults
 from lucius.runbooks.sources.reading import read_source_members
 from lucius.runbooks.store import controls, trail
 
@@ -73,10 +74,14 @@ class SourceRounds:
             found = await read_source_members(
                 source, self._environ, self._settings.limits, self._own_files, self._stamps
             )
+            missing = missing_columns(runbook, found.columns, "the source")
+            if missing:
+                raise of_faults("the source cannot be used", missing, len(missing))
             result = await self._compare(row, source, control, found, now)
         except SourceError as error:
             await self._note_source(row, control, now, FAILED, str(error), control.source_count)
             self._observer.source_read(FAILED, time.monotonic() - began)
+            self._observer.source_troubled(row.name, FAILED, str(error))
             return
         if result is not None:
             await detection.apply_changes(self._take, row, runbook, found, result, now)
@@ -99,6 +104,7 @@ class SourceRounds:
                 " or an operator confirms the smaller source"
             )
             await self._note_source(row, control, now, HELD, detail, control.source_count, held=count)
+            self._observer.source_troubled(row.name, HELD, detail)
             return None
         await self._take(lambda turn: detection.make_table(row, found))
         stored = await self._turns.database.read(lambda: detection.stored_state(row, source, found))

@@ -58,10 +58,14 @@ class Sweeper:
         await self.turns.outbox.empty(now)
         return len(due)
 
+    async def _declare_workers(self, events: Sequence[Event]) -> None:
+        """Whoever has a bus creates the queues that handling these events may need."""
+
     async def recover_lost_messages(self) -> None:
         """Handle the events of lost messages, each in its own turn: a failure does not stop the others."""
         before = after(self.turns.clock.now(), -self._settings.lost_after_seconds)
         found = await self.turns.database.read(lambda: lost_messages.find(before))
+        await self._declare_workers(found)
         for event in found:
 
             def work(turn: Turn, event: Event = event) -> Script[None]:

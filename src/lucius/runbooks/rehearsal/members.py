@@ -5,10 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from lucius.domain.time import Instant
-from lucius.runbooks.core.definition.checks import Kind
-from lucius.runbooks.core.definition.model import DataSource, Runbook, Step
-from lucius.runbooks.core.definition.templates import SPECIALS, variables_in
-from lucius.runbooks.core.definition.variables import known_outputs
+from lucius.runbooks.core.definition.columns import columns_needed
+from lucius.runbooks.core.definition.model import DataSource, Runbook
 from lucius.runbooks.core.messages import utc
 from lucius.runbooks.core.source_members import Member, Members
 from lucius.runbooks.sources.csv_text import read_csv
@@ -63,15 +61,7 @@ def made_up_members(runbook: Runbook, count: int, start: Instant) -> Members:
 
 def columns_wanted(runbook: Runbook) -> tuple[str, ...]:
     """The primary key, and every variable that only a column can provide, in text order."""
-    wanted = {runbook.primary_key: None}
-    lists: list[tuple[Kind, str, tuple[Step, ...]]] = [("step", phase.name, phase.steps) for phase in runbook.phases]
-    lists.append(("removal", "on_member_removed", runbook.on_member_removed))
-    lists += [("rollback", name, steps) for name, steps in runbook.rollbacks.items()]
-    for kind, name, steps in lists:
-        for index, step in enumerate(steps):
-            outputs = known_outputs(runbook, kind, name, index)
-            names = [variable for _, variable in variables_in(step)]
-            wanted |= dict.fromkeys(one for one in names if one not in SPECIALS and one not in outputs)
+    wanted = dict.fromkeys([runbook.primary_key, *columns_needed(runbook)])
     return tuple(wanted)
 
 

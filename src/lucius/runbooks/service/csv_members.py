@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lucius.domain.errors import CallerError, Fault
+from lucius.runbooks.core.definition.columns import missing_columns
 from lucius.runbooks.core.definition.model import DataSource, Runbook
 from lucius.runbooks.core.source_members import Members
 from lucius.runbooks.sources.csv_text import read_csv
@@ -25,4 +26,13 @@ def read_csv_members(csv: bytes, runbook: Runbook, limits: SourceLimits) -> Memb
         raise CallerError([Fault("MEMBERS_INVALID", "/csv", f"{one.place}: {one.message}") for one in found.faults])
     if not found.members:
         raise CallerError.of("MEMBERS_INVALID", "the CSV has no members", "/csv")
+    return found
+
+
+def read_members_to_add(csv: bytes, runbook: Runbook, limits: SourceLimits) -> Members:
+    """The same for a batch: every column that a template needs must be there. Raises `MEMBERS_INVALID`."""
+    found = read_csv_members(csv, runbook, limits)
+    missing = missing_columns(runbook, found.columns, "the CSV")
+    if missing:
+        raise CallerError([Fault("MEMBERS_INVALID", "/csv", one) for one in missing[:FAULTS_MAX]])
     return found

@@ -13,7 +13,7 @@ from lucius.ports.database import Script
 from lucius.runbooks.core.answers import BatchActed, BatchMade
 from lucius.runbooks.core.comparison import chunks
 from lucius.runbooks.core.definition.model import Runbook
-from lucius.runbooks.core.records import BY_HAND, Batch, RunbookRow
+from lucius.runbooks.core.records import BY_HAND, Batch, Member, RunbookRow
 from lucius.runbooks.core.source_members import Members
 from lucius.runbooks.core.states import (
     BATCH_ENDED,
@@ -26,16 +26,19 @@ from lucius.runbooks.core.states import (
 from lucius.runbooks.engine.batching import add_members, create_batch, remove_members
 from lucius.runbooks.engine.consequences import apply_consequences
 from lucius.runbooks.engine.detection import PAGE, start_work, to_rows
+from lucius.runbooks.engine.moves import confirm_moves, keep_members
 from lucius.runbooks.engine.phases import begin_phase
 from lucius.runbooks.engine.progress import end_batch
 from lucius.runbooks.engine.turn import Turn, Turns
 from lucius.runbooks.service import retries
-from lucius.runbooks.service.csv_members import read_csv_members
+from lucius.runbooks.service.csv_members import read_members_to_add
 from lucius.runbooks.sources.limits import SourceLimits
-from lucius.runbooks.store import batches, inits, members, phases, runbooks, steps
-from lucius.runbooks.store.data_tables import open_table
+from lucius.runbooks.store import batches, controls, inits, members, moves, phases, runbooks, steps
+from lucius.runbooks.store.data_tables import DataTable, open_table
 
 T = TypeVar("T")
+HELD_MAX = 100_000
+"""Held members that one call decides about."""
 
 
 class Operations:
@@ -65,6 +68,7 @@ class Operations:
         found = await self._read(csv, runbook)
 
         def create(turn: Turn) -> Script[int]:
+            yield from _own_table(row, found)
             return (yield from create_batch(turn, row, runbook, start, BY_HAND, advance)).id
 
         batch_id: int = await self._turns.take(create, actor)
@@ -162,6 +166,29 @@ class Operations:
         result: BatchActed = await self._act(batch_id, actor, work)
         return result
 
+    async def confirm_move(self, batch_id: int, member_keys: Sequence[str] | None, actor: str) -> BatchActed:
+        """Held members (all, or these) leave this batch; the next reading books them at the source's date."""
+
+        def work(turn: Turn, batch: Batch) -> Script[BatchActed]:
+            held = yield from _held(batch, member_keys)
+            yield from confirm_moves(turn, batch, held)
+            yield from controls.read_again(batch.runbook_name)
+            return {"batch_id": batch.id, "members": len(held)}
+
+        result: BatchActed = await self._act(batch_id, actor, work)
+        return result
+
+    async def keep(self, batch_id: int, member_keys: Sequence[str] | None, actor: str) -> BatchActed:
+        """Held members (all, or these) go on in this batch, whatever date the source has for them now."""
+
+        def work(turn: Turn, batch: Batch) -> Script[BatchActed]:
+            held = yield from _held(batch, member_keys)
+            yield from keep_members(turn, batch, held)
+            return {"batch_id": batch.id, "members": len(held)}
+
+        result: BatchActed = await self._act(batch_id, actor, work)
+        return result
+
     # --- Internals ---------------------------------------------------------------------------------------------------
 
     async def _active(self, name: str) -> tuple[RunbookRow, Runbook]:
@@ -183,7 +210,7 @@ class Operations:
         return await self._turns.database.read(script)
 
     async def _read(self, csv: bytes, runbook: Runbook) -> Members:
-        return await asyncio.to_thread(read_csv_members, csv, runbook, self._limits)
+        return await asyncio.to_thread(read_members_to_add, csv, runbook, self._limits)
 
 
 def _ensure_open(batch: Batch) -> None:
@@ -191,18 +218,41 @@ def _ensure_open(batch: Batch) -> None:
         raise CallerError.of("CONFLICT", f"batch {batch.id} has ended: it is {batch.status}")
 
 
+def _held(batch: Batch, member_keys: Sequence[str] | None) -> Script[list[Member]]:
+    """The members that are held because their date moved: all, or these."""
+    _ensure_open(batch)
+    held = {member.key: member for member in (yield from moves.held(batch.id, HELD_MAX))}
+    if member_keys is None:
+        if not held:
+            raise CallerError.of("CONFLICT", f"no member of batch {batch.id} is held because its date moved")
+        return list(held.values())
+    unknown = [key for key in member_keys if key not in held]
+    if unknown:
+        raise CallerError.of("CONFLICT", f"batch {batch.id} holds no member {', '.join(unknown[:5])}")
+    return [held[key] for key in member_keys]
+
+
 def _put_in(row: RunbookRow, found: Members, keys: Sequence[str], turn: Turn, batch: Batch) -> Script[None]:
     _ensure_open(batch)
-    table = yield from open_table(row.id, row.data_table, found.columns)
-    unknown = [column for column in found.columns if column not in table.columns]
-    if unknown:
-        detail = f"runbook {row.name} has no column {', '.join(unknown[:5])}: its table has {', '.join(table.columns)}"
-        raise CallerError.of("MEMBERS_INVALID", detail, "/csv")
+    table = yield from _own_table(row, found)
     rows = to_rows(found, keys, table.columns)
     existing = yield from table.exists(keys)
     yield from table.add([one for one in rows if one.key not in existing], turn.now, BY_HAND)
     yield from table.change([one for one in rows if one.key in existing], turn.now, BY_HAND)
     yield from add_members(turn, batch, keys, announce=batch.status != DETECTED, by_source=False)
+
+
+def _own_table(row: RunbookRow, found: Members) -> Script[DataTable]:
+    """The table that these members can be written to."""
+    table = yield from open_table(row.id, row.data_table, found.columns)
+    if not table.is_own:
+        detail = f"another scheduler keeps the members of runbook {row.name}: add them there"
+        raise CallerError.of("CONFLICT", detail)
+    unknown = [column for column in found.columns if column not in table.columns]
+    if unknown:
+        detail = f"runbook {row.name} has no column {', '.join(unknown[:5])}: its table has {', '.join(table.columns)}"
+        raise CallerError.of("MEMBERS_INVALID", detail, "/csv")
+    return table
 
 
 def missing_batch(batch_id: int) -> CallerError:

@@ -21,7 +21,7 @@ from lucius.runbooks.core.definition.reading import RunbookInvalid, read_runbook
 from lucius.runbooks.core.messages import JOBS_TOPIC, SUBSCRIPTIONS, worker_subscription
 from lucius.runbooks.core.records import Control, Version
 from lucius.runbooks.engine.turn import Turn, Turns
-from lucius.runbooks.sources.limits import SourceError, SourceLimits
+from lucius.runbooks.sources.limits import ConnectionMissing, SourceError, SourceLimits
 from lucius.runbooks.sources.reading import preview
 from lucius.runbooks.store import controls, runbooks, trail
 from lucius.runbooks.store.runbooks import NewVersion
@@ -76,7 +76,7 @@ class Publishing:
             raise CallerError.of("ENVELOPE_INVALID", detail, "/overdue_behavior")
         # A hostile text may keep the parser busy for seconds, so it runs in a thread.
         runbook = await asyncio.to_thread(checked, content)
-        unchecked = await self._check_columns(content, runbook)
+        unchecked, missing = await self._check_columns(content, runbook)
         await self._declare({step.worker_id for step in runbook.steps})
         text = content.decode()
 
@@ -90,7 +90,7 @@ class Publishing:
             latest = next(iter((yield from runbooks.versions(runbook.name))), None)
             known = None if latest is None else (yield from runbooks.text(runbook.name, latest.version))
             if latest is not None and known == text and _is_same(latest, overdue_behavior, rerun_init):
-                return {"name": runbook.name, "version": latest.version, "published": False, "unchecked": unchecked}
+                return _published(runbook.name, latest.version, False, unchecked, missing)
             version = latest.version + 1 if latest is not None else 1
             yield from runbooks.deactivate(runbook.name)
             yield from runbooks.add(
@@ -104,22 +104,24 @@ class Publishing:
                 trail.entry(turn.now, "runbook-published", actor, runbook.name, version=version,
                             overdue_behavior=overdue_behavior, rerun_init=rerun_init)
             )  # fmt: skip
-            return {"name": runbook.name, "version": version, "published": True, "unchecked": unchecked}
+            return _published(runbook.name, version, True, unchecked, missing)
 
         result = await self._turns.take(work, actor)
         self._turns.definitions.keep(result["version"], runbook)
         return result
 
-    async def _check_columns(self, content: bytes, runbook: Runbook) -> str | None:
-        """Check the text against the columns of its source; returns why that was not possible, if so."""
+    async def _check_columns(self, content: bytes, runbook: Runbook) -> tuple[str | None, str | None]:
+        """Check the text against the columns of its source; returns why that was not possible, if so, and the name of
+        its connection if there is none."""
         if runbook.source is None:
-            return None
+            return None, None
         try:
             rows = await preview(runbook.source, self._environ, self._limits, self._own_files, limit=1)
         except SourceError as error:
-            return f"the columns could not be checked: {error}"
+            missing = runbook.source.connection if isinstance(error, ConnectionMissing) else None
+            return f"the columns could not be checked: {error}", missing
         await asyncio.to_thread(checked, content, rows.columns)
-        return None
+        return None, None
 
     async def retire(self, name: str, actor: str) -> RunbookActed:
         """No new batches; running ones continue to their end."""
@@ -185,6 +187,15 @@ class Publishing:
         _, old = await self.text(name, before)
         _, new = await self.text(name, after)
         return await asyncio.to_thread(lambda: differences(read_runbook(old.encode()), read_runbook(new.encode())))
+
+
+def _published(
+    name: str, version: int, published: bool, unchecked: str | None, missing_connection: str | None
+) -> RunbookPublished:
+    return {
+        "name": name, "version": version, "published": published, "unchecked": unchecked,
+        "missing_connection": missing_connection,
+    }  # fmt: skip
 
 
 def checked(content: bytes, columns: Sequence[str] | None = None) -> Runbook:

@@ -74,11 +74,11 @@ def read_bytes(
         # If it has become a pipe since the check, opening it does not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
-            before = _stamp(os.fstat(descriptor))
+            before = stamp_of(os.fstat(descriptor))
             if stillness is not None:
                 stillness.pause(stillness.seconds - stillness.stamps.still_seconds(path, before))
             content = file.read(bytes_max + 1)
-            has_changed = {_stamp(os.fstat(descriptor)), _stamp(path.stat())} != {before}
+            has_changed = {stamp_of(os.fstat(descriptor)), stamp_of(path.stat())} != {before}
     except OSError as fault:
         reason = os.strerror(fault.errno) if fault.errno else type(fault).__name__
         raise SourceError(f"the file that {variable} names cannot be read: {reason}") from None
@@ -101,7 +101,7 @@ def _check_whole(content: bytes, has_changed: bool, variable: str, seconds: floa
         )
 
 
-def _stamp(found: os.stat_result) -> Stamp:
+def stamp_of(found: os.stat_result) -> Stamp:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 

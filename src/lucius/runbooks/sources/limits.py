@@ -36,6 +36,10 @@ class SourceError(Exception):
         """If a text has several faults, each with its line; the first are also in the message."""
 
 
+class ConnectionMissing(SourceError):
+    """There is no address for the name that a runbook gives as its connection."""
+
+
 def too_many_rows(rows_max: int) -> SourceError:
     return SourceError(
         f"the source has more than {rows_max} rows: narrow the query or raise LUCIUS_SOURCE_ROWS_MAX, or split the file"

@@ -10,7 +10,7 @@ from lucius.runbooks.core.source_members import Members
 from lucius.runbooks.sources.csv_text import read_csv
 from lucius.runbooks.sources.deadline import Stop, in_thread
 from lucius.runbooks.sources.files import FileStamps, Stillness, read_bytes
-from lucius.runbooks.sources.limits import SourceError, SourceLimits
+from lucius.runbooks.sources.limits import ConnectionMissing, SourceError, SourceLimits
 from lucius.runbooks.sources.rows import Rows, read_members
 from lucius.runbooks.sources.sql import read_sql
 
@@ -59,18 +59,26 @@ def _work(
     stamps: FileStamps | None = None,
 ) -> Callable[[Stop], Rows]:
     variable = source.connection
-    address = environ.get(variable, "").strip()
-    if not address:
-        kind = "path of the CSV file" if source.type == "csv" else "SQLAlchemy URL of the database"
-        raise SourceError(f"the environment variable {variable} is not set: set it to the {kind}")
 
     def csv_work(stop: Stop) -> Rows:
+        address = _address(source, environ)
         stillness = Stillness(stamps, limits.still_seconds, stop.pause) if stamps is not None else None
         content = read_bytes(Path(address), own_files, variable, limits.file_bytes_max, stillness)
         stop.check()
         return read_csv(content, limits, rows_first)
 
     def sql_work(stop: Stop) -> Rows:
-        return read_sql(address, source.query, variable, limits, own_files, stop, rows_first)
+        return read_sql(_address(source, environ), source.query, variable, limits, own_files, stop, rows_first)
 
     return csv_work if source.type == "csv" else sql_work
+
+
+def _address(source: DataSource, environ: Mapping[str, str]) -> str:
+    address = environ.get(source.connection, "").strip()
+    if not address:
+        kind = "path of the CSV file" if source.type == "csv" else "SQLAlchemy URL of the database"
+        raise ConnectionMissing(
+            f"the environment variable {source.connection} is not set: set it to the {kind}, or list it in the file"
+            " that LUCIUS_SOURCES_FILE names"
+        )
+    return address

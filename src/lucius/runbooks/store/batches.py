@@ -13,7 +13,11 @@ from lucius.runbooks.store.columns import columns_of, insert_of, values_of
 from lucius.runbooks.store.conditions import UNDER_WAY
 from lucius.runbooks.store.paging import Conditions, page
 
-_NAMED = {"start": "b.batch_start_time", "version": "r.version", "data_table": "r.data_table_name"}
+_NAMED = {
+    "start": "b.batch_start_time", "version": "r.version", "data_table": "r.data_table_name", "runbook_name": "r.name",
+    "is_named": "CASE WHEN b.runbook_name = '' THEN 0 ELSE 1 END",
+    "has_columns": "CASE WHEN r.columns_json IS NULL THEN 0 ELSE 1 END",
+}  # fmt: skip
 BATCH = f"SELECT {columns_of(Batch, _NAMED, 'b')} FROM batches b JOIN runbooks r ON r.id = b.runbook_id"
 
 
@@ -35,6 +39,7 @@ _SET_STATUS = "UPDATE batches SET status = $3, error_message = $4, completed_at 
 _HOLD = "UPDATE batches SET held_at = $2, hold_reason = $3 WHERE id = $1"
 _START_INIT = "UPDATE batches SET status = $3, init_dispatched_at = $4 WHERE id = $1 AND status = $2"
 _FOLLOW_VERSION = "UPDATE batches SET runbook_id = $2 WHERE id = $1"
+_SET_NAME = "UPDATE batches SET runbook_name = $2 WHERE id = $1"
 _SET_CANCELLED = "UPDATE batches SET cancelled_at = $2 WHERE id = $1"
 OPEN_FROM_SOURCE = (
     "SELECT id, batch_start_time FROM batches WHERE runbook_name = $1 AND completed_at IS NULL AND origin = 'source'"
@@ -117,6 +122,12 @@ def set_cancelled(batch: Batch, now: Instant) -> Script[None]:
     """An operator has cancelled it; it cannot be reopened."""
     yield Run(_SET_CANCELLED, [(batch.id, now)])
     batch.cancelled_at = now
+
+
+def set_name(batch: Batch) -> Script[None]:
+    """Write the name of its runbook, by which batches are found, where another scheduler left it out."""
+    yield Run(_SET_NAME, [(batch.id, batch.runbook_name)])
+    batch.is_named = True
 
 
 def follow_version(batch: Batch, runbook_id: int) -> Script[None]:

@@ -13,9 +13,9 @@ from lucius.runbooks.store.executions import ALL_TABLES, TABLES
 
 CHANGING = (
     "function_name", "params_json", "status", "job_id", "result_json", "error_message", "dispatched_at",
-    "completed_at", "poll_started_at", "last_polled_at", "poll_count", "late_json", "fault", "cancel_cause",
-    "dispatch_count", "retries_used", "ready", "in_flight", "retry_at", "timeout_at", "wake_at", "poll_asked",
-    "has_token",
+    "completed_at", "is_poll_step", "poll_interval_sec", "poll_timeout_sec", "poll_started_at", "last_polled_at",
+    "poll_count", "late_json", "fault", "cancel_cause", "dispatch_count", "retries_used", "ready", "in_flight",
+    "retry_at", "timeout_at", "wake_at", "poll_asked", "has_token",
 )  # fmt: skip
 UPDATE = {
     table: f"UPDATE {table} SET {', '.join(f'{name} = ${place}' for place, name in enumerate(CHANGING, 3))}"

@@ -15,7 +15,7 @@ from lucius.domain.time import Instant
 from lucius.ports.database import Fetch, Run, Script
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.definition.names import columns_faults, quoted
-from lucius.runbooks.core.records import FROM_SOURCE
+from lucius.runbooks.core.records import BY_HAND, FROM_SOURCE
 
 SYSTEM_COLUMNS = ("_member_key", "_batch_time", "_first_seen_at", "_last_seen_at", "_is_current", "_digest", "_origin")
 
@@ -25,6 +25,11 @@ _TABLES = (
 )
 _SET_COLUMNS = "UPDATE runbooks SET columns_json = $2 WHERE id = $1 AND columns_json IS NULL"
 _COLUMNS = "SELECT columns_json FROM runbooks WHERE id = $1"
+COLUMNS_OF_TABLE = (
+    "SELECT column_name FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = $1"
+    " ORDER BY ordinal_position"
+)
+"""Only where the database is shared, which is PostgreSQL."""
 
 Data = Mapping[str, Any]
 """A member's columns; multi-valued ones are lists."""
@@ -40,11 +45,13 @@ class DataRow(Struct, frozen=True):
 class DataTable:
     """One table, by name and columns."""
 
-    def __init__(self, name: str, columns: Sequence[str]) -> None:
+    def __init__(self, name: str, columns: Sequence[str], is_own: bool = True) -> None:
+        """`is_own`: made by LUCIUS, and not by a scheduler that knows only the contract."""
         faults = columns_faults(columns)
         if faults:
             raise ValueError("; ".join(faults))
         self.columns = tuple(columns)
+        self.is_own = is_own
         self._name = quoted(name)
         self._quoted = [quoted(column) for column in columns]
 
@@ -115,9 +122,14 @@ class DataTable:
         )
 
     def data(self, keys: Sequence[str]) -> Script[dict[str, tuple[str | None, ...]]]:
-        names = ", ".join(["_member_key", *self._quoted])
+        return {key: tuple(values) for key, (_, *values) in (yield from self.rows(keys)).items()}
+
+    def rows(self, keys: Sequence[str], only_current: bool = False) -> Script[dict[str, tuple[Any, ...]]]:
+        """Origin and values of each member; `only_current`: of those in the latest reading of the source."""
+        names = ", ".join(["_member_key", "_origin" if self.is_own else f"'{FROM_SOURCE}'", *self._quoted])
+        current = " AND _is_current = TRUE" if only_current else ""
         rows = yield Fetch(
-            f"SELECT {names} FROM {self._name} WHERE _member_key = ANY($1::text[])",
+            f"SELECT {names} FROM {self._name} WHERE _member_key = ANY($1::text[]){current}",
             [list(keys)],
         )
         return {row[0]: tuple(row[1:]) for row in rows}
@@ -129,25 +141,49 @@ def open_table(runbook_id: int, table: str, columns: Sequence[str]) -> Script[Da
     if known is None:
         known = (yield Fetch(f"{_COLUMNS} FOR UPDATE", [runbook_id]))[0][0]
     if known is not None:
-        return DataTable(table, msgspec.json.decode(known))
+        return _known_table(table, known)
     created = DataTable(table, columns)
     yield from created.create()
     yield Run(_SET_COLUMNS, [(runbook_id, msgspec.json.encode(list(columns)).decode())])
     return created
 
 
-def last_known(runbook: Runbook, version: int, keys: Sequence[str]) -> Script[dict[str, Data]]:
-    """The last known data of these members, current or not: from this version's table, or the newest before it."""
+def _known_table(name: str, columns_json: str) -> DataTable:
+    """Columns of a table that LUCIUS made are a list; those of another scheduler's are under `columns`."""
+    known = msgspec.json.decode(columns_json)
+    return DataTable(name, known["columns"], is_own=False) if isinstance(known, dict) else DataTable(name, known)
+
+
+def adopt_table(runbook_id: int, table: str) -> Script[bool]:
+    """Look up and keep the columns of a table that another scheduler made; returns whether they are known now."""
+    if (yield Fetch(_COLUMNS, [runbook_id]))[0][0] is not None:
+        return True
+    names = [row[0] for row in (yield Fetch(COLUMNS_OF_TABLE, [table]))]
+    if "_member_key" not in names or "_is_current" not in names:
+        return False
+    own = [name for name in names if name != "_row_id" and name not in SYSTEM_COLUMNS]
+    yield Run(_SET_COLUMNS, [(runbook_id, msgspec.json.encode({"columns": own}).decode())])
+    return True
+
+
+def last_known(
+    runbook: Runbook, version: int, keys: Sequence[str], only_current: bool = False
+) -> Script[dict[str, Data]]:
+    """The last known data of these members, current or not: from this version's table, or the newest before it.
+    `only_current`: only of members that are in the latest reading of the source, as for who catches up."""
     found: dict[str, Data] = {}
     several = {column.name for column in runbook.source.multi_valued} if runbook.source else set()
     for name, columns in (yield Fetch(_TABLES, (runbook.name, version))):
         missing = [key for key in keys if key not in found]
         if not missing:
             break
-        table = DataTable(name, msgspec.json.decode(columns))
-        for key, values in (yield from table.data(missing)).items():
+        table = _known_table(name, columns)
+        for key, (origin, *values) in (yield from table.rows(missing, only_current)).items():
+            # A CSV has no nulls: one in its rows is a column that the CSV did not have.
+            from_csv = origin == BY_HAND or (runbook.source is not None and runbook.source.type == "csv")
             found[key] = {
                 column: msgspec.json.decode(value) if column in several and value is not None else value
                 for column, value in zip(table.columns, values, strict=True)
+                if value is not None or not from_csv
             }
     return found

@@ -36,7 +36,8 @@ REMOVE_UNHANDLED = (
     " AND remove_handled_at IS NULL AND remove_dispatched_at <= $1 ORDER BY remove_dispatched_at LIMIT $2"
 )
 OF_OPEN_BATCHES = (
-    "SELECT m.member_key, m.id, m.batch_id, m.added_by_source FROM batches b JOIN batch_members m ON m.batch_id = b.id"
+    "SELECT m.member_key, m.id, m.batch_id, m.added_by_source, m.move_to"
+    " FROM batches b JOIN batch_members m ON m.batch_id = b.id"
     " WHERE b.runbook_name = $1 AND b.completed_at IS NULL AND b.origin = 'source' AND m.status = 'active'"
 )
 _NOT_AGAIN = (
@@ -109,13 +110,15 @@ def count_active(batch_id: int) -> Script[int]:
 
 
 def wanted(batch_id: int, status: str, key: str | None, limit: int, after_id: int | None) -> Fetch:
-    """`status` is `active`, `removed`, `failed` or `all`."""
+    """`status` is `active`, `removed`, `failed`, `held` or `all`."""
     conditions = Conditions()
     conditions.add("batch_id = ?", batch_id)
     if status != "all":
         conditions.add("status = ?", "removed" if status == "removed" else "active")
     if status == "failed":
         conditions.add("failed_at IS NOT NULL")
+    if status == "held":
+        conditions.add("move_held_at IS NOT NULL")
     conditions.add_given("member_key = ?", key)
     conditions.add_given("id > ?", after_id)
     return conditions.fetch(MEMBER, "batch_members", "id", limit)
@@ -141,9 +144,11 @@ def counts(batch_ids: Sequence[int]) -> Script[dict[int, tuple[int, int, int]]]:
 # --- Members and their source ----------------------------------------------------------------------------------------
 
 
-def of_open_batches(runbook_name: str) -> Script[list[tuple[str, int, int, bool]]]:
-    """Key, member, batch and whether the source added it, of open batches from the source."""
-    return [(row[0], row[1], row[2], bool(row[3])) for row in (yield Fetch(OF_OPEN_BATCHES, [runbook_name]))]
+def of_open_batches(runbook_name: str) -> Script[list[tuple[str, int, int, bool, Instant | None]]]:
+    """Key, member, batch, whether the source added it, and the date it is held or kept for, of open batches from the
+    source."""
+    rows = yield Fetch(OF_OPEN_BATCHES, [runbook_name])
+    return [(row[0], row[1], row[2], bool(row[3]), row[4]) for row in rows]
 
 
 def not_again(runbook_name: str, starts: Sequence[Instant] | None = None) -> Script[set[tuple[str, Instant]]]:

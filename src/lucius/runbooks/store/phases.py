@@ -55,6 +55,10 @@ _DISPATCH = (
     "UPDATE phase_executions SET status = 'dispatched', dispatched_at = $2, member_count = $3"
     " WHERE id = $1 AND status = 'pending'"
 )
+_SET_MEMBER_COUNT = (
+    "UPDATE phase_executions SET member_count = (SELECT COUNT(*) FROM batch_members m"
+    " WHERE m.batch_id = phase_executions.batch_id AND m.status = 'active') WHERE id = $1 AND member_count IS NULL"
+)
 _END = "UPDATE phase_executions SET status = $3, completed_at = $4, error_message = $5 WHERE id = $1 AND status = $2"
 _REOPEN = (
     "UPDATE phase_executions SET status = 'dispatched', completed_at = NULL, error_message = NULL"
@@ -117,6 +121,11 @@ def add(phases: Sequence[NewPhase]) -> Script[None]:
 
 def dispatch(phase_id: int, now: Instant, member_count: int) -> Script[None]:
     yield Run(_DISPATCH, [(phase_id, now, member_count)])
+
+
+def set_member_count(phase_id: int) -> Script[None]:
+    """The active members of its batch, where another scheduler has begun the phase without counting them."""
+    yield Run(_SET_MEMBER_COUNT, [(phase_id,)])
 
 
 def end(phase_id: int, status: str, now: Instant, reason: str | None) -> Script[None]:

@@ -28,6 +28,7 @@ _OPEN_BATCHES = "(SELECT COUNT(*) FROM batches b WHERE b.runbook_name = r.name A
 RUNBOOK = f"SELECT {columns_of(RunbookRow, _NAMED)} FROM runbooks"
 _ACTIVE = f"{RUNBOOK} WHERE is_active = TRUE ORDER BY name"
 _ACTIVE_BY_NAME = f"{RUNBOOK} WHERE name = $1 AND is_active = TRUE"
+_BY_VERSION = f"{RUNBOOK} WHERE name = $1 AND version = $2"
 _OF_BATCH = f"{RUNBOOK} WHERE id = (SELECT b.runbook_id FROM batches b WHERE b.id = $1)"
 _VERSIONS = f"SELECT {columns_of(Version, _NAMED)} FROM runbooks WHERE name = $1 ORDER BY version DESC"
 _TEXT = "SELECT yaml_content FROM runbooks WHERE name = $1 AND version = $2"
@@ -53,6 +54,11 @@ def active() -> Script[list[RunbookRow]]:
 
 def active_by_name(name: str) -> Script[RunbookRow | None]:
     rows = yield Fetch(_ACTIVE_BY_NAME, [name])
+    return RunbookRow(*rows[0]) if rows else None
+
+
+def by_version(name: str, version: int) -> Script[RunbookRow | None]:
+    rows = yield Fetch(_BY_VERSION, (name, version))
     return RunbookRow(*rows[0]) if rows else None
 
 

@@ -65,7 +65,7 @@ HEADS = (
     f"SELECT {columns_of(Head, _OWN, 's')} FROM batch_members m JOIN step_executions s ON s.id = ("
     f"SELECT n.id FROM step_executions n WHERE n.batch_member_id = m.id AND n.{IS_OPEN}"
     " ORDER BY n.phase_execution_id, n.step_index LIMIT 1)"
-    " WHERE m.id = ANY($1::bigint[])"
+    " WHERE m.id = ANY($1::bigint[]) AND m.move_held_at IS NULL"
 )
 PHASE_PROGRESS = (
     "SELECT p.id, (SELECT s.step_index FROM step_executions s WHERE s.phase_execution_id = p.id"
@@ -101,6 +101,7 @@ CANCEL_PENDING = (
     "UPDATE step_executions SET status = 'cancelled', cancel_cause = $2, error_message = $3, completed_at = $4,"
     " ready = FALSE WHERE phase_execution_id = $1 AND status = 'pending'"
 )
+_SET_BATCH = "UPDATE step_executions SET batch_id = $2 WHERE phase_execution_id = $1 AND batch_id = 0"
 _DROP_UNBEGUN = (
     "DELETE FROM step_executions WHERE phase_execution_id IN"
     " (SELECT p.id FROM phase_executions p WHERE p.batch_id = $1 AND p.status = 'skipped')"
@@ -169,7 +170,7 @@ def endings(member_ids: Sequence[int]) -> Script[list[StepEnding]]:
 
 
 def heads(member_ids: Iterable[int]) -> Script[list[Head]]:
-    """The first step of each of these members that has not ended."""
+    """The first step of each of these members that has not ended, without those that are held."""
     ids = sorted(member_ids)
     return [Head(*row) for row in (yield Fetch(HEADS, [ids]))] if ids else []
 
@@ -230,6 +231,11 @@ def phases_of_member(member_id: int) -> Script[set[int]]:
 
 def cancel_pending(phase_ids: Sequence[int], cause: str, reason: str, now: Instant) -> Script[None]:
     yield Run(CANCEL_PENDING, [(phase_id, cause, reason, now) for phase_id in phase_ids])
+
+
+def set_batch(phase_id: int, batch_id: int) -> Script[None]:
+    """Write the batch of steps, by which they are sent, where another scheduler left it out."""
+    yield Run(_SET_BATCH, [(phase_id, batch_id)])
 
 
 def drop_unbegun(batch_id: int) -> Script[None]:

@@ -8,16 +8,19 @@ from lucius.domain.time import Instant, iso
 from lucius.ports.bus import DeadLetter
 from lucius.ports.database import Script
 from lucius.runbooks.core import answers
-from lucius.runbooks.core.batch_waits import BatchState, StepCount, batch_waits
+from lucius.runbooks.core.batch_waits import NAMED_MAX, BatchState, StepCount, batch_waits
 from lucius.runbooks.core.dead_messages import DeadMessages
 from lucius.runbooks.core.dead_messages import shown as shown_dead
 from lucius.runbooks.core.definition.durations import show_offset
+from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.core.records import FROM_SOURCE, Batch, Phase
-from lucius.runbooks.core.states import PHASE, STEP
+from lucius.runbooks.core.states import CANCELLED, FAILED, PHASE, STEP
+from lucius.runbooks.core.verdicts import verdict
 from lucius.runbooks.engine import dead_messages
 from lucius.runbooks.service.operations import missing_batch
+from lucius.runbooks.service.publishing import shown_source
 from lucius.runbooks.service.views.pages import Paged, moment
-from lucius.runbooks.store import absences, batches, controls, followups, inits, members, phases, steps
+from lucius.runbooks.store import absences, batches, controls, followups, inits, members, moves, phases, steps, verdicts
 from lucius.runbooks.store.definitions import Definitions
 
 
@@ -50,10 +53,14 @@ def whole_batch(
     dead = yield from dead_of_batch(batch_id, letters)
     state = BatchState(
         batch=batch, runbook=runbook, automation=control.automation, init=init, phases=every, counts=counts,
-        followups=chains, missing=missing, dead=dead, now=now,
+        followups=chains, missing=missing, dead=dead, now=now, held_count=shown["members"]["held"],
+        source_state=control.source_state, source_detail=control.source_detail,
+        held=[(one.key, one.move_to or batch.start) for one in (yield from moves.held(batch_id, NAMED_MAX))],
     )  # fmt: skip
     return {
         **shown,
+        "source": shown_source(control) if batch.origin == FROM_SOURCE else None,
+        "unsuccessful": (yield from _unsuccessful(batch_id)),
         "init": [
             {
                 "version": one.version, "step": one.step_name, "status": one.status, "attempts": one.dispatch_count,
@@ -68,6 +75,26 @@ def whole_batch(
     }  # fmt: skip
 
 
+def _unsuccessful(batch_id: int) -> Script[answers.Unsuccessful]:
+    count = (yield from verdicts.unsuccessful_counts([batch_id])).get(batch_id, 0)
+    found: list[answers.UnsuccessfulMember] = []
+    if count:
+        keys = yield from verdicts.unsuccessful(batch_id, NAMED_MAX)
+        stopped: dict[int, Execution] = {}
+        for one in (yield from steps.of_members(list(keys))):
+            # The failure itself says more than the steps that were cancelled because of it.
+            if one.has_failed or (one.status == CANCELLED and one.member_id not in stopped):
+                stopped[one.member_id or 0] = one
+        found = [_stopped(key, stopped[member_id]) for member_id, key in keys.items()]
+    return {"count": count, "members": found}
+
+
+def _stopped(key: str, one: Execution) -> answers.UnsuccessfulMember:
+    return {
+        "member": key, "phase": one.list_name, "step": one.step_name, "status": one.status, "error": one.error_message,
+    }  # fmt: skip
+
+
 def dead_of_batch(batch_id: int, letters: Sequence[DeadLetter]) -> Script[DeadMessages]:
     found = yield from dead_messages.look_up(letters)
     return DeadMessages(one for one in found.values() if one.batch_id == batch_id)
@@ -78,20 +105,33 @@ def _lines(found: Sequence[Batch]) -> Script[list[answers.Batch]]:
     if not ids:
         return []
     counts = yield from members.counts(ids)
+    held = yield from moves.held_counts(ids)
+    ended = [batch.id for batch in found if batch.status == FAILED]
+    unsuccessful = yield from verdicts.unsuccessful_counts(ended)
+    init_failed = yield from verdicts.init_failed(ended)
     by_status: dict[int, dict[str, int]] = {batch_id: dict.fromkeys(PHASE, 0) for batch_id in ids}
     for batch_id, status, count in (yield from phases.counts(ids)):
         by_status[batch_id][status] = count
-    return [_line(batch, counts.get(batch.id, (0, 0, 0)), by_status[batch.id]) for batch in found]
+    lines = []
+    for batch in found:
+        phase_counts, member_counts = by_status[batch.id], counts.get(batch.id, (0, 0, 0))
+        has_begun = batch.id not in init_failed and phase_counts[FAILED] > 0
+        ending = verdict(batch, has_begun, member_counts[1], unsuccessful.get(batch.id, 0))
+        lines.append(_line(batch, ending, member_counts, held.get(batch.id, 0), phase_counts))
+    return lines
 
 
-def _line(batch: Batch, counts: tuple[int, int, int], by_status: dict[str, int]) -> answers.Batch:
+def _line(
+    batch: Batch, ending: str | None, counts: tuple[int, int, int], held: int, by_status: dict[str, int]
+) -> answers.Batch:
     total, active, failed = counts
     return {
         "batch_id": batch.id, "runbook": batch.runbook_name, "version": batch.version, "start": iso(batch.start),
-        "status": batch.status, "origin": batch.origin, "advance": batch.advance, "held_at": moment(batch.held_at),
+        "status": batch.status, "verdict": ending, "origin": batch.origin, "advance": batch.advance,
+        "held_at": moment(batch.held_at),
         "hold_reason": batch.hold_reason, "error": batch.error_message, "detected_at": iso(batch.detected_at),
         "completed_at": moment(batch.completed_at),
-        "members": {"active": active, "removed": total - active, "failed": failed},
+        "members": {"active": active, "removed": total - active, "failed": failed, "held": held},
         "phases": by_status,
     }  # fmt: skip
 

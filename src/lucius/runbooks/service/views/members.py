@@ -19,7 +19,7 @@ from lucius.runbooks.service.views.pages import Paged, json_text, moment
 from lucius.runbooks.store import absences, controls, followups, members, phases, steps
 from lucius.runbooks.store.definitions import Definitions
 
-MEMBER_FILTERS = ("active", "removed", "failed", "all")
+MEMBER_FILTERS = ("active", "removed", "failed", "held", "all")
 RESULT_CHARS_MAX = 2_000
 """Limit for a step's result in a list; longer results are shown only for a single member."""
 
@@ -57,7 +57,7 @@ def member_page(
             batch=batch, runbook=runbooks[batch.version], automation=control.automation, member_id=member.id,
             is_active=member.status == ACTIVE, has_failed=member.failed_at is not None,
             absence=missing.get(member.id), steps=own, followups=of_followups.get(member.id, []), phases=of_phases,
-            barriers=barriers, retries=_retries(own, runbooks),
+            barriers=barriers, retries=_retries(own, runbooks), held_for=member.move_to if member.is_held else None,
             dead=dead,
         )  # fmt: skip
         shown.append(_member(member, state, is_alone=key is not None))
@@ -95,6 +95,7 @@ def _member(member: Member, state: MemberState, is_alone: bool) -> answers.Membe
         "member_id": member.id, "member": member.key, "status": member.status,
         "failed_at": moment(member.failed_at), "added_at": iso(member.added_at),
         "removed_at": moment(member.removed_at),
+        "move_to": moment(member.move_to), "move_held_at": moment(member.move_held_at),
         "steps": [_step(one, is_alone) for one in state.steps],
         "followups": [
             {
