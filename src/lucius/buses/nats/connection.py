@@ -1,0 +1,307 @@
+"""One connection to NATS for everything: requests, answers of several parts, and what interrupts them.
+
+Answers come to one inbox. When the connection breaks, everything that waits for an answer fails at once instead of
+waiting for its deadline; the client library connects again by itself, to any server of the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import nats
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+
+from lucius.buses.nats.options import NatsOptions
+from lucius.ports.bus import BusUnavailable
+
+log = logging.getLogger("lucius.bus")
+
+OPEN_SECONDS = 10.0
+REQUEST_SECONDS = 10.0
+RECONNECT_SECONDS = 0.5
+PING_SECONDS = 10
+NO_RESPONDERS = "503"
+
+Headers = Mapping[str, str]
+T = TypeVar("T")
+
+
+class NoResponders(BusUnavailable):
+    """Nobody takes what is sent to this subject: the stream is missing, or JetStream is off."""
+
+
+def status_of(message: Msg) -> str | None:
+    """The status that the server answers with instead of a message."""
+    if message.data or not message.headers:
+        return None
+    return message.headers.get("Status")
+
+
+class _Slot:
+    """An inbox for the answers to one request at a time. Messages of streams keep their own subject when they are
+    delivered, so only the subscription tells which request they answer."""
+
+    def __init__(self) -> None:
+        self.take: Callable[[Msg | None], None] | None = None
+        self.inbox = ""
+        self.subscription: Subscription | None = None
+
+    async def receive(self, message: Msg) -> None:
+        if self.take is not None:
+            self.take(message)
+
+
+class Connection:
+    def __init__(self, options: NatsOptions) -> None:
+        self._options = options
+        self._client: Client | None = None
+        self._inbox = ""
+        self._number = 0
+        self._waiting: dict[str, Callable[[Msg | None], None]] = {}
+        self._free: list[_Slot] = []
+        self._busy: set[_Slot] = set()
+        self._trouble = "not connected yet"
+        self._opening: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self.on_connect: Callable[[], Awaitable[None]] | None = None
+        """Called when a new connection has replaced one that was closed for good."""
+
+    async def open(self) -> None:
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                await self._connect()
+        except (NatsError, OSError, TimeoutError, ValueError) as error:
+            if not isinstance(error, TimeoutError):
+                self._trouble = _words(error)
+            raise self._unavailable() from error
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        if self._client is not None:
+            with suppress(NatsError, TimeoutError):
+                async with asyncio.timeout(2.0):
+                    await self._client.flush()
+            await self._client.close()
+
+    @property
+    def payload_max(self) -> int:
+        return self._client.max_payload if self._client is not None else 0
+
+    @property
+    def server_version(self) -> tuple[int, int]:
+        version = self._connected().connected_server_version
+        return version.major, version.minor
+
+    async def listen(self, subject: str, receive: Callable[[Msg], Awaitable[None]]) -> None:
+        await self._connected().subscribe(subject, cb=receive)
+
+    async def request(self, subject: str, payload: bytes = b"", headers: Headers | None = None) -> Msg:
+        """The answer to a request. Raises `NoResponders` and `BusUnavailable`."""
+        answered: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+
+        def take(message: Msg | None) -> None:
+            if answered.done():
+                return
+            if message is None:
+                answered.set_exception(self._unavailable())
+            else:
+                answered.set_result(message)
+
+        client = self._connected()
+        self._number += 1
+        key = f"{self._inbox}.{self._number}"
+        self._waiting[key] = take
+        sent = client.publish(subject, payload, reply=key, headers=None if headers is None else dict(headers))
+        try:
+            answer = await self._until(sent, subject, answered, REQUEST_SECONDS)
+        finally:
+            self._waiting.pop(key, None)
+        if status_of(answer) == NO_RESPONDERS:
+            raise NoResponders(f"nobody at {self._options.location} answers {subject}")
+        return answer
+
+    async def collect(
+        self, subject: str, payload: bytes, limit: int, seconds: float = REQUEST_SECONDS
+    ) -> tuple[list[Msg], str | None]:
+        """Up to so many messages that answer one request, and the status that ended them before."""
+        found: list[Msg] = []
+        ended: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+
+        def take(message: Msg | None) -> None:
+            if ended.done():
+                return
+            if message is None:
+                ended.set_exception(self._unavailable())
+                return
+            status = status_of(message)
+            if status is not None:
+                ended.set_result(status)
+                return
+            found.append(message)
+            if len(found) >= limit:
+                ended.set_result(None)
+
+        client = self._connected()
+        slot = self._free.pop() if self._free else await self._new_slot(client)
+        slot.take = take
+        self._busy.add(slot)
+        try:
+            status = await self._until(client.publish(subject, payload, reply=slot.inbox), subject, ended, seconds)
+        except BaseException:
+            slot.take = None  # What still comes is for nobody, so this inbox is not used again.
+            if slot.subscription is not None:
+                with suppress(NatsError):
+                    await slot.subscription.unsubscribe()
+            raise
+        else:
+            slot.take = None
+            if client is self._client:
+                self._free.append(slot)
+        finally:
+            self._busy.discard(slot)
+        if status == NO_RESPONDERS:
+            raise NoResponders(f"nobody at {self._options.location} answers {subject}")
+        return found, status
+
+    async def send(self, subject: str, payload: bytes = b"") -> None:
+        """Send without waiting for anything."""
+        try:
+            await self._connected().publish(subject, payload)
+        except (NatsError, OSError) as error:
+            raise self._unavailable(error) from error
+
+    async def _until(self, sent: Awaitable[None], subject: str, answered: asyncio.Future[T], seconds: float) -> T:
+        try:
+            await sent
+            async with asyncio.timeout(seconds):
+                return await answered
+        except TimeoutError as error:
+            raise BusUnavailable(
+                f"NATS at {self._options.location} did not answer {subject} in {seconds:g} s"
+            ) from error
+        except (NatsError, OSError) as error:
+            raise self._unavailable(error) from error
+        finally:
+            if answered.done() and not answered.cancelled():
+                answered.exception()  # If this was cancelled, nobody else asks for it.
+
+    async def _new_slot(self, client: Client) -> _Slot:
+        slot = _Slot()
+        slot.inbox = client.new_inbox()
+        try:
+            slot.subscription = await client.subscribe(slot.inbox, cb=slot.receive)
+        except (NatsError, OSError) as error:
+            raise self._unavailable(error) from error
+        return slot
+
+    async def _answered(self, message: Msg) -> None:
+        take = self._waiting.get(message.subject)
+        if take is not None:
+            take(message)
+
+    def _connected(self) -> Client:
+        if self._client is None or not self._client.is_connected:
+            raise self._unavailable()
+        return self._client
+
+    def _unavailable(self, error: BaseException | None = None) -> BusUnavailable:
+        reason = self._trouble if error is None else _words(error)
+        return BusUnavailable(f"NATS at {self._options.location} is out of reach: {reason}")
+
+    # --- Connecting ---------------------------------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        client = await nats.connect(**self._arguments())
+        self._inbox = client.new_inbox()
+        await client.subscribe(f"{self._inbox}.*", cb=self._answered)
+        self._client = client
+        self._free.clear()
+
+    def _arguments(self) -> dict[str, Any]:
+        options = self._options
+        given: dict[str, Any] = {
+            "token": options.token,
+            "user": options.user,
+            "password": options.password,
+            "user_credentials": options.credentials_file,
+            "nkeys_seed": options.nkey_seed_file,
+            "tls_hostname": options.tls_server_name,
+        }
+        context = _tls(options)
+        return {
+            **{name: value for name, value in given.items() if value},
+            **({} if context is None else {"tls": context}),
+            "servers": list(options.servers),
+            "name": "lucius",
+            "max_reconnect_attempts": -1,
+            "reconnect_time_wait": RECONNECT_SECONDS,
+            "ping_interval": PING_SECONDS,
+            "error_cb": self._failed,
+            "disconnected_cb": self._disconnected,
+            "reconnected_cb": self._reconnected,
+            "closed_cb": self._closed,
+        }
+
+    async def _failed(self, error: Exception) -> None:
+        words = _words(error)
+        if words != self._trouble and not self._is_closed:
+            log.warning("NATS at %s: %s", self._options.location, words)
+        self._trouble = words
+
+    async def _disconnected(self) -> None:
+        if not self._is_closed:
+            log.warning("the connection to NATS at %s is lost; connecting again", self._options.location)
+        for take in [*self._waiting.values(), *(slot.take for slot in self._busy)]:
+            if take is not None:
+                take(None)
+
+    async def _reconnected(self) -> None:
+        log.warning("connected to NATS at %s again", self._options.location)
+
+    async def _closed(self) -> None:
+        """The library has given up, as it does when a server refuses the credentials: try anew until closed."""
+        if not self._is_closed and self._client is not None and self._opening is None:
+            self._opening = asyncio.create_task(self._reopen(), name="nats connection")
+
+    async def _reopen(self) -> None:
+        while True:
+            await asyncio.sleep(RECONNECT_SECONDS)
+            try:
+                await self.open()
+                if self.on_connect is not None:
+                    await self.on_connect()
+            except BusUnavailable as error:
+                log.warning("%s", error)
+                await asyncio.sleep(5 * RECONNECT_SECONDS)
+            else:
+                self._opening = None
+                log.warning("connected to NATS at %s again", self._options.location)
+                return
+
+
+def _tls(options: NatsOptions) -> ssl.SSLContext | None:
+    is_wanted = any(server.startswith("tls://") for server in options.servers)
+    if not (is_wanted or options.tls_ca_file or options.tls_cert_file):
+        return None
+    context = ssl.create_default_context(cafile=options.tls_ca_file or None)
+    if options.tls_cert_file:
+        context.load_cert_chain(options.tls_cert_file, options.tls_key_file or None)
+    return context
+
+
+def _words(error: BaseException) -> str:
+    text = str(error) or type(error).__name__
+    if "authorization" in text.lower() or "permissions" in text.lower():
+        return f"{text} (check LUCIUS_NATS_CREDENTIALS_FILE, _TOKEN, _USER and _PASSWORD, or _NKEY_SEED_FILE)"
+    return text
