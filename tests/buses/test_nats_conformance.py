@@ -17,8 +17,8 @@ WAKE_MARGIN_SECONDS = 0.05
 
 
 class TestNatsBus(BusSuite):
-    lock_seconds = 1.5
-    short_seconds = 0.6
+    lock_seconds = 2.0
+    short_seconds = 1.0
     dead_letter_seconds = 4.0
     duplicate_window_seconds = 4.0
     is_shared = True

@@ -33,6 +33,11 @@ class NatsOptions(Struct, frozen=True, kw_only=True):
         """The servers, without passwords."""
         return ", ".join(_without_secrets(server) for server in self.servers)
 
+    def files(self) -> list[tuple[str, str]]:
+        """The files that are to be read, each with its setting."""
+        names = ("credentials_file", "nkey_seed_file", "tls_ca_file", "tls_cert_file", "tls_key_file")
+        return [(f"LUCIUS_NATS_{name.upper()}", path) for name in names if (path := getattr(self, name))]
+
 
 def read_servers(address: str) -> tuple[str, ...]:
     """The servers in an address such as `nats://one:4222,two:4222`. Raises `ValueError` with the reason."""
