@@ -45,7 +45,7 @@ from lucius.sql.postgres import PostgresDatabase  # noqa: E402
 from lucius.sql.schema import upgrade  # noqa: E402
 from lucius.sql.sqlite import SqliteDatabase  # noqa: E402
 from lucius.testing.samples import ManualClock  # noqa: E402
-from tests.nats_server import NatsServer  # noqa: E402
+from tests.nats_server import NatsServer, forget_streams  # noqa: E402
 
 _TEMPLATE = f"lucius_template_{os.getpid()}"
 _numbers = count(1)
@@ -154,5 +154,7 @@ def nats_server() -> Iterator[NatsServer]:
 
 
 @pytest.fixture
-def nats_options(nats_server: NatsServer) -> NatsOptions:
-    return NatsOptions(servers=(nats_server.url,), prefix=f"test{next(_numbers)}")
+async def nats_options(nats_server: NatsServer) -> AsyncIterator[NatsOptions]:
+    options = NatsOptions(servers=(nats_server.url,), prefix=f"test{next(_numbers)}")
+    yield options
+    await forget_streams(options)

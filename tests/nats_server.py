@@ -11,6 +11,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from lucius.buses.nats.connection import Connection
+from lucius.buses.nats.jetstream import JetStream
+from lucius.buses.nats.options import NatsOptions
+
 START_SECONDS = 15.0
 MEMORY_FOLDER = Path("/dev/shm")
 
@@ -20,6 +24,18 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+async def forget_streams(options: NatsOptions) -> None:
+    """Delete what a test has left on a server that others use."""
+    connection = Connection(options)
+    await connection.open()
+    try:
+        jetstream = JetStream(connection)
+        for name in await jetstream.stream_names(f"{options.prefix}.>"):
+            await jetstream.call(f"STREAM.DELETE.{name}")
+    finally:
+        await connection.close()
 
 
 class NatsServer:

@@ -144,6 +144,11 @@ class HeldMessages:
         entry = LockEntry(place.stored.seq, is_withdrawn=True)
         # The entry stays: a receiver may have pulled the message already and not tried to lock it yet.
         written = await self._locks.write(ref, entry, 0 if place.held is None else place.held.seq, 0)
+        if written is None and place.is_undelivered:
+            # An earlier message with the same id may have left its entry.
+            left = await self._locks.read(ref)
+            if left is not None and left.entry.message_seq != place.stored.seq:
+                written = await self._locks.write(ref, entry, left.seq, 0)
         return written is not None and await self._jetstream.delete(stream, place.stored.seq)
 
     async def _delivered_until(self, refs: Sequence[DeliveryRef]) -> dict[tuple[str, str], int]:
@@ -159,9 +164,7 @@ class HeldMessages:
         if stored is None or delivered_seq is None:
             return None
         is_undelivered = stored.seq > delivered_seq
-        # A message that was not delivered may be just withdrawn, or left an entry of an earlier one with its id.
-        held = await self._locks.read(ref)
-        return Place(stored, held, is_undelivered)
+        return Place(stored, None if is_undelivered else await self._locks.read(ref), is_undelivered)
 
     async def _find(self, ref: DeliveryRef) -> Stored | None:
         return await self._jetstream.last(self._names.topic(ref.topic), self._names.queued(ref))

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from lucius.buses.nats.jetstream import CONSUMER_NOT_FOUND, NANOSECONDS, STREAM_NOT_FOUND, ApiError, JetStream, all_of
+from lucius.buses.nats.jetstream import CONSUMER_EXISTS, NANOSECONDS, STREAM_EXISTS, ApiError, JetStream, all_of
 from lucius.buses.nats.names import Names
 from lucius.ports.bus import BusUnavailable, Subscription
 
@@ -112,16 +112,15 @@ class Streams:
 
     async def _make_stream(self, config: dict[str, Any]) -> None:
         """Create it, or change its configuration to this one."""
+        name = config["name"]
         try:
-            info = await self._jetstream.stream(config["name"])
+            await self._jetstream.call(f"STREAM.CREATE.{name}", config)
         except ApiError as error:
-            if error.code != STREAM_NOT_FOUND:
+            if error.code != STREAM_EXISTS:
                 raise
-            await self._jetstream.call(f"STREAM.CREATE.{config['name']}", config)
-            return
-        current = info["config"]
-        if any(current.get(name) != value for name, value in config.items()):
-            await self._jetstream.call(f"STREAM.UPDATE.{config['name']}", {**current, **config})
+            current = (await self._jetstream.stream(name))["config"]
+            if any(current.get(key) != value for key, value in config.items()):
+                await self._jetstream.call(f"STREAM.UPDATE.{name}", {**current, **config})
 
     async def _make_consumer(self, subscription: Subscription) -> None:
         stream, name = self._names.topic(subscription.topic), self._names.consumer(subscription.name)
@@ -147,11 +146,10 @@ class Streams:
 
     async def _make_missing_consumer(self, stream: str, name: str, config: dict[str, Any]) -> None:
         try:
-            await self._jetstream.consumer(stream, name)
+            await self._create_consumer(stream, name, config, "create")
         except ApiError as error:
-            if error.code != CONSUMER_NOT_FOUND:
+            if error.code not in CONSUMER_EXISTS:
                 raise
-            await self._create_consumer(stream, name, config, "")
 
     async def _create_consumer(self, stream: str, name: str, config: dict[str, Any], action: str) -> None:
         config = {**config, "name": name, "durable_name": name}
