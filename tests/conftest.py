@@ -40,12 +40,13 @@ pytest.register_assert_rewrite(
     "lucius.testing.job_scenario",
 )
 
+from tests.nats_server import NatsServer, forget_streams  # noqa: E402
+
 from lucius.buses.nats.options import NatsOptions  # noqa: E402 - assertions must be rewritten before the first import
 from lucius.sql.postgres import PostgresDatabase  # noqa: E402
 from lucius.sql.schema import upgrade  # noqa: E402
 from lucius.sql.sqlite import SqliteDatabase  # noqa: E402
 from lucius.testing.samples import ManualClock  # noqa: E402
-from tests.nats_server import NatsServer, forget_streams  # noqa: E402
 
 _TEMPLATE = f"lucius_template_{os.getpid()}"
 _numbers = count(1)

@@ -47,11 +47,16 @@ class NatsServer:
         self._folder = Path(tempfile.mkdtemp(prefix="lucius-nats-", dir=parent))
         self.port, self.monitor_port = free_port(), free_port()
         self._config = self._folder / "nats.conf"
+        self._sync = sync
+        self._process: subprocess.Popen[bytes] | None = None
+        self.configure(extra)
+
+    def configure(self, extra: str) -> None:
+        """For the next start."""
         self._config.write_text(
             f"listen: 127.0.0.1:{self.port}\nhttp: 127.0.0.1:{self.monitor_port}\n"
-            f'jetstream {{ store_dir: "{self._folder / "store"}", sync_interval: {sync} }}\n{extra}\n'
+            f'jetstream {{ store_dir: "{self._folder / "store"}", sync_interval: {self._sync} }}\n{extra}\n'
         )
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:

@@ -6,10 +6,11 @@ import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack
 
+from tests.long_form import sized
+
 from lucius.buses.nats import NatsBus, NatsOptions
 from lucius.clocks import SystemClock
 from lucius.ports.bus import DeliveryRef, Message, Subscription
-from tests.long_form import sized
 
 MESSAGES = sized(5_000, 100_000)
 BATCH = 250

@@ -9,6 +9,9 @@ import msgspec
 import pytest
 from msgspec import Raw
 from msgspec.structs import replace
+from tests.engines.test_engine_conformance import SETTINGS, kill_engine
+from tests.long_form import sized
+from tests.nats_server import NatsServer
 
 from lucius.buses.nats import NatsBus, NatsOptions
 from lucius.clocks import SystemClock
@@ -26,9 +29,6 @@ from lucius.ports.ledger import Ledger
 from lucius.ports.observer import Observer
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.testing.engine_harness import QUICK, EngineHarness, Work
-from tests.engines.test_engine_conformance import SETTINGS, kill_engine
-from tests.long_form import sized
-from tests.nats_server import NatsServer
 
 OUTAGE_SECONDS = sized(2, 20)
 JOBS = sized(60, 2_000)

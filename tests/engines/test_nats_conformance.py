@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.engines.test_engine_conformance import OutboxSuite
 
 from lucius.buses.nats import NatsBus, NatsOptions
 from lucius.ledgers.sql import SqlLedger
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.testing.samples import ShiftedClock
-from tests.engines.test_engine_conformance import OutboxSuite
 
 
 class TestSqliteLedgerAndNatsBus(OutboxSuite):

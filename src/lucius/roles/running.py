@@ -15,9 +15,9 @@ import uvloop
 from lucius.bootstrap import open_database
 from lucius.domain.errors import InfrastructureError
 from lucius.local_secrets import is_embedded
+from lucius.ports.bus import BusUnavailable
 from lucius.private_files import OTHERS
 from lucius.registries.files import RegistryError
-from lucius.ports.bus import BusUnavailable
 from lucius.settings import Settings, SettingsError
 from lucius.sql import schema
 from lucius.sql.database import Database, DatabaseUnavailable

@@ -71,7 +71,7 @@ class NatsBus:
         await self._connection.open()
         try:
             await self._begin()
-            self._connection.on_connect = self._listen
+            self._connection.on_connect = self._restore
         except BaseException:
             await self._connection.close()
             raise
@@ -94,10 +94,11 @@ class NatsBus:
                 f"JetStream is off at {self.options.location}, or this account may not use it"
             ) from error
         await self._subscriptions.refresh()
-        await self._listen()
-
-    async def _listen(self) -> None:
         await self._connection.listen(self._names.every_wake(), self._woken)
+
+    async def _restore(self) -> None:
+        """A server that was restarted has no locks any more, which were in its memory."""
+        await self._streams.make_shared()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -282,6 +283,7 @@ class NatsBus:
     async def upkeep(self) -> None:
         """Dead letters that are too old and ids outside the duplicate window are forgotten by the servers."""
         if await self._streams.repair(self._subscriptions):
+            self._receiving.forget_ack_waits()
             await all_of([self._subscriptions.save(one) for one in self._subscriptions])
         await self._subscriptions.refresh()
         await self._dead.expire(list(self._subscriptions))

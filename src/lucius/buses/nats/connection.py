@@ -1,23 +1,24 @@
 """One connection to NATS for everything: requests, answers of several parts, and what interrupts them.
 
 Answers come to one inbox. When the connection breaks, everything that waits for an answer fails at once instead of
-waiting for its deadline; the client library connects again by itself, to any server of the cluster.
+waiting for its deadline, and a new connection is made to any of the servers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-import nats
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
+from nats.errors import NoServersError, UnexpectedEOF
 
 from lucius.buses.nats.options import NatsOptions
 from lucius.ports.bus import BusUnavailable
@@ -25,6 +26,9 @@ from lucius.ports.bus import BusUnavailable
 log = logging.getLogger("lucius.bus")
 
 OPEN_SECONDS = 10.0
+"""How long a server may take to appear when this process starts."""
+CONNECT_SECONDS = 3.0
+CLOSE_SECONDS = 1.0
 REQUEST_SECONDS = 10.0
 RECONNECT_SECONDS = 0.5
 PING_SECONDS = 10
@@ -69,19 +73,24 @@ class Connection:
         self._free: list[_Slot] = []
         self._busy: set[_Slot] = set()
         self._trouble = "not connected yet"
+        self._is_refused = False
         self._opening: asyncio.Task[None] | None = None
         self._is_closed = False
         self.on_connect: Callable[[], Awaitable[None]] | None = None
-        """Called when a new connection has replaced one that was closed for good."""
+        """Called after connecting again; may raise `BusUnavailable`."""
+        self._listeners: list[tuple[str, Callable[[Msg], Awaitable[None]]]] = []
 
     async def open(self) -> None:
-        try:
-            async with asyncio.timeout(OPEN_SECONDS):
-                await self._connect()
-        except (NatsError, OSError, TimeoutError, ValueError) as error:
-            if not isinstance(error, TimeoutError):
-                self._trouble = _words(error)
-            raise self._unavailable() from error
+        """Connect to one of the servers, which may be starting as well."""
+        deadline = asyncio.get_running_loop().time() + OPEN_SECONDS
+        while True:
+            try:
+                await self._connect_to_any()
+                return
+            except BusUnavailable:
+                if self._is_refused or asyncio.get_running_loop().time() >= deadline:
+                    raise
+            await asyncio.sleep(RECONNECT_SECONDS)
 
     async def close(self) -> None:
         self._is_closed = True
@@ -90,9 +99,9 @@ class Connection:
             await asyncio.gather(self._opening, return_exceptions=True)
         if self._client is not None:
             with suppress(NatsError, TimeoutError):
-                async with asyncio.timeout(2.0):
+                async with asyncio.timeout(CLOSE_SECONDS):
                     await self._client.flush()
-            await self._client.close()
+            await _close(self._client)
 
     @property
     def payload_max(self) -> int:
@@ -104,6 +113,7 @@ class Connection:
         return version.major, version.minor
 
     async def listen(self, subject: str, receive: Callable[[Msg], Awaitable[None]]) -> None:
+        self._listeners.append((subject, receive))
         await self._connected().subscribe(subject, cb=receive)
 
     async def request(self, subject: str, payload: bytes = b"", headers: Headers | None = None) -> Msg:
@@ -221,12 +231,34 @@ class Connection:
 
     # --- Connecting ---------------------------------------------------------------------------------------------------
 
-    async def _connect(self) -> None:
-        client = await nats.connect(**self._arguments())
+    async def _connect_to_any(self) -> None:
+        """The library could connect again by itself, but would go on with credentials that no server takes, and keep
+        the connections on which it was refused."""
+        for server in random.sample(self._options.servers, len(self._options.servers)):
+            client = Client()
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await client.connect(server, **self._arguments())
+                    await self._subscribe(client)
+            except (NatsError, OSError, TimeoutError, ValueError) as error:
+                await _close(client)
+                self._noticed(error)
+                if self._is_refused:
+                    break
+            except BaseException:
+                await _close(client)
+                raise
+            else:
+                self._client, self._is_refused, self._trouble = client, False, "the connection was lost"
+                return
+        raise self._unavailable()
+
+    async def _subscribe(self, client: Client) -> None:
         self._inbox = client.new_inbox()
-        await client.subscribe(f"{self._inbox}.*", cb=self._answered)
-        self._client = client
         self._free.clear()
+        await client.subscribe(f"{self._inbox}.*", cb=self._answered)
+        for subject, receive in self._listeners:
+            await client.subscribe(subject, cb=receive)
 
     def _arguments(self) -> dict[str, Any]:
         options = self._options
@@ -242,52 +274,60 @@ class Connection:
         return {
             **{name: value for name, value in given.items() if value},
             **({} if context is None else {"tls": context}),
-            "servers": list(options.servers),
             "name": "lucius",
-            "max_reconnect_attempts": -1,
-            "reconnect_time_wait": RECONNECT_SECONDS,
+            "allow_reconnect": False,
+            "max_reconnect_attempts": 1,
+            "reconnect_time_wait": 0,
+            "connect_timeout": CONNECT_SECONDS,
             "ping_interval": PING_SECONDS,
             "error_cb": self._failed,
-            "disconnected_cb": self._disconnected,
-            "reconnected_cb": self._reconnected,
             "closed_cb": self._closed,
         }
 
     async def _failed(self, error: Exception) -> None:
+        self._noticed(error)
+
+    def _noticed(self, error: BaseException) -> None:
+        if isinstance(error, NoServersError):
+            return  # It follows the actual reason.
+        if self._is_refused and isinstance(error, ConnectionError | UnexpectedEOF | TimeoutError):
+            return  # A server that refuses a client ends the connection as well.
         words = _words(error)
         if words != self._trouble and not self._is_closed:
             log.warning("NATS at %s: %s", self._options.location, words)
         self._trouble = words
+        self._is_refused = _is_refusal(error)
 
-    async def _disconnected(self) -> None:
-        if not self._is_closed:
-            log.warning("the connection to NATS at %s is lost; connecting again", self._options.location)
+    async def _closed(self) -> None:
+        if self._is_closed or self._client is None or not self._client.is_closed or self._opening is not None:
+            return
+        log.warning("the connection to NATS at %s is lost; connecting again", self._options.location)
         for take in [*self._waiting.values(), *(slot.take for slot in self._busy)]:
             if take is not None:
                 take(None)
-
-    async def _reconnected(self) -> None:
-        log.warning("connected to NATS at %s again", self._options.location)
-
-    async def _closed(self) -> None:
-        """The library has given up, as it does when a server refuses the credentials: try anew until closed."""
-        if not self._is_closed and self._client is not None and self._opening is None:
-            self._opening = asyncio.create_task(self._reopen(), name="nats connection")
+        self._opening = asyncio.create_task(self._reopen(), name="nats connection")
 
     async def _reopen(self) -> None:
         while True:
-            await asyncio.sleep(RECONNECT_SECONDS)
             try:
-                await self.open()
-                if self.on_connect is not None:
-                    await self.on_connect()
-            except BusUnavailable as error:
-                log.warning("%s", error)
-                await asyncio.sleep(5 * RECONNECT_SECONDS)
-            else:
-                self._opening = None
-                log.warning("connected to NATS at %s again", self._options.location)
-                return
+                await self._connect_to_any()
+                break
+            except BusUnavailable:
+                await asyncio.sleep(RECONNECT_SECONDS)
+        log.warning("connected to NATS at %s again", self._options.location)
+        self._opening = None
+        try:
+            if self.on_connect is not None:
+                await self.on_connect()
+        except BusUnavailable as error:
+            log.warning("%s", error)
+
+
+async def _close(client: Client) -> None:
+    # After a failed TLS handshake the library waits for ever.
+    with suppress(TimeoutError, OSError):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await client.close()
 
 
 def _tls(options: NatsOptions) -> ssl.SSLContext | None:
@@ -298,6 +338,10 @@ def _tls(options: NatsOptions) -> ssl.SSLContext | None:
     if options.tls_cert_file:
         context.load_cert_chain(options.tls_cert_file, options.tls_key_file or None)
     return context
+
+
+def _is_refusal(error: BaseException) -> bool:
+    return isinstance(error, ssl.SSLError) or "authorization" in str(error).lower()
 
 
 def _words(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from lucius.buses.nats.connection import NoResponders
 from lucius.buses.nats.dead_letters import DeadLetters
-from lucius.buses.nats.jetstream import NANOSECONDS, JetStream, all_of
+from lucius.buses.nats.jetstream import MISSING, NANOSECONDS, ApiError, JetStream, all_of
 from lucius.buses.nats.locks import Held, LockEntry, Locks
 from lucius.buses.nats.messages import Pulled, id_in, is_ours, read_properties, read_pulled
 from lucius.buses.nats.names import Names
@@ -44,12 +44,14 @@ class Receiving:
         self._turn = 0
         self._hints: set[tuple[str, str]] = set()
         self._ack_waits: dict[tuple[str, str], float] = {}
+        self._missing: set[tuple[str, str]] = set()
 
     def hint(self, topic: str, name: str) -> None:
         """There is probably something to take in this subscription."""
         self._hints.add((topic, name))
 
     def forget_ack_waits(self) -> None:
+        """Consumers may have been made anew."""
         self._ack_waits.clear()
 
     async def take(self, wanted: Sequence[Subscription], limit: int, lock_seconds: float) -> list[Taken]:
@@ -82,16 +84,24 @@ class Receiving:
     async def _take_from(self, one: Subscription, limit: int, lock_seconds: float) -> tuple[list[Taken], bool]:
         """What one subscription has, and whether it may have more."""
         stream, consumer = self._names.topic(one.topic), self._names.consumer(one.name)
-        ack_wait = await self._ack_wait(one, lock_seconds)
-        now = self._clock.now()
         try:
+            ack_wait = await self._ack_wait(one, lock_seconds)
+            now = self._clock.now()
             messages = await self._jetstream.pull(stream, consumer, limit)
-        except NoResponders:
-            log.error("stream %s or its consumer %s is missing on NATS: nothing is received from it", stream, consumer)
+        except (NoResponders, ApiError) as error:
+            if isinstance(error, ApiError) and error.code not in MISSING:
+                raise
+            self._say_missing(stream, consumer)
             return [], False
+        self._missing.discard((stream, consumer))
         pulled = [read_pulled(message) for message in messages]
         answers = await all_of([self._accept(one, each, now, lock_seconds, ack_wait) for each in pulled])
         return [taken for taken in answers if taken is not None], len(pulled) == limit
+
+    def _say_missing(self, stream: str, consumer: str) -> None:
+        if (stream, consumer) not in self._missing:
+            log.error("stream %s or its consumer %s is missing on NATS: nothing is received from it", stream, consumer)
+            self._missing.add((stream, consumer))
 
     async def _ack_wait(self, one: Subscription, lock_seconds: float) -> float:
         """How long JetStream locks what this subscription delivers, unless told otherwise: no longer than asked for. A

@@ -139,7 +139,6 @@ class Streams:
         config = {
             "filter_subject": self._names.dead_letters(subscription.topic, subscription.name),
             "ack_policy": "none",
-            "mem_storage": True,
         }
         name = self._names.dead_consumer(subscription.topic, subscription.name)
         await self._make_missing_consumer(self._names.dead, name, config)
