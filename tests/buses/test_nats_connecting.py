@@ -78,9 +78,8 @@ async def test_credentials_file_is_accepted(start_server: StartServer, tmp_path:
 async def test_tls_with_certificates_on_both_sides(start_server: StartServer, tmp_path: Path) -> None:
     ours, theirs = Authority(tmp_path, "ours"), Authority(tmp_path, "theirs")
     certificate, client = ours.issue("localhost"), ours.issue("lucius")
-    server = start_server(
-        f'tls {{ cert_file: "{certificate.cert}", key_file: "{certificate.key}", ca_file: "{ours.cert}", verify: true }}'
-    )
+    files_of_server = f'cert_file: "{certificate.cert}", key_file: "{certificate.key}", ca_file: "{ours.cert}"'
+    server = start_server(f"tls {{ {files_of_server}, verify: true }}")
     address = f"tls://localhost:{server.port}"
     files = {"tls_cert_file": client.cert, "tls_key_file": client.key}
     assert await opened(servers=(address,), tls_ca_file=ours.cert, **files)

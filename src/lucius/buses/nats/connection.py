@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -20,6 +19,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from nats.errors import NoServersError, UnexpectedEOF
 
+from lucius.buses.nats.identity import CONNECT_SECONDS, arguments, is_refusal, words_of
 from lucius.buses.nats.options import NatsOptions
 from lucius.ports.bus import BusUnavailable
 
@@ -27,11 +27,9 @@ log = logging.getLogger("lucius.bus")
 
 OPEN_SECONDS = 10.0
 """How long a server may take to appear when this process starts."""
-CONNECT_SECONDS = 3.0
 CLOSE_SECONDS = 1.0
 REQUEST_SECONDS = 10.0
 RECONNECT_SECONDS = 0.5
-PING_SECONDS = 10
 NO_RESPONDERS = "503"
 
 Headers = Mapping[str, str]
@@ -226,7 +224,7 @@ class Connection:
         return self._client
 
     def _unavailable(self, error: BaseException | None = None) -> BusUnavailable:
-        reason = self._trouble if error is None else _words(error)
+        reason = self._trouble if error is None else words_of(error)
         return BusUnavailable(f"NATS at {self._options.location} is out of reach: {reason}")
 
     # --- Connecting ---------------------------------------------------------------------------------------------------
@@ -238,7 +236,9 @@ class Connection:
             client = Client()
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    await client.connect(server, **self._arguments())
+                    await client.connect(
+                        server, **arguments(self._options), error_cb=self._failed, closed_cb=self._closed
+                    )
                     await self._subscribe(client)
             except (NatsError, OSError, TimeoutError, ValueError) as error:
                 await _close(client)
@@ -260,30 +260,6 @@ class Connection:
         for subject, receive in self._listeners:
             await client.subscribe(subject, cb=receive)
 
-    def _arguments(self) -> dict[str, Any]:
-        options = self._options
-        given: dict[str, Any] = {
-            "token": options.token,
-            "user": options.user,
-            "password": options.password,
-            "user_credentials": options.credentials_file,
-            "nkeys_seed": options.nkey_seed_file,
-            "tls_hostname": options.tls_server_name,
-        }
-        context = _tls(options)
-        return {
-            **{name: value for name, value in given.items() if value},
-            **({} if context is None else {"tls": context}),
-            "name": "lucius",
-            "allow_reconnect": False,
-            "max_reconnect_attempts": 1,
-            "reconnect_time_wait": 0,
-            "connect_timeout": CONNECT_SECONDS,
-            "ping_interval": PING_SECONDS,
-            "error_cb": self._failed,
-            "closed_cb": self._closed,
-        }
-
     async def _failed(self, error: Exception) -> None:
         self._noticed(error)
 
@@ -292,11 +268,11 @@ class Connection:
             return  # It follows the actual reason.
         if self._is_refused and isinstance(error, ConnectionError | UnexpectedEOF | TimeoutError):
             return  # A server that refuses a client ends the connection as well.
-        words = _words(error)
+        words = words_of(error)
         if words != self._trouble and not self._is_closed:
             log.warning("NATS at %s: %s", self._options.location, words)
         self._trouble = words
-        self._is_refused = _is_refusal(error)
+        self._is_refused = is_refusal(error)
 
     async def _closed(self) -> None:
         if self._is_closed or self._client is None or not self._client.is_closed or self._opening is not None:
@@ -328,24 +304,3 @@ async def _close(client: Client) -> None:
     with suppress(TimeoutError, OSError):
         async with asyncio.timeout(CLOSE_SECONDS):
             await client.close()
-
-
-def _tls(options: NatsOptions) -> ssl.SSLContext | None:
-    is_wanted = any(server.startswith("tls://") for server in options.servers)
-    if not (is_wanted or options.tls_ca_file or options.tls_cert_file):
-        return None
-    context = ssl.create_default_context(cafile=options.tls_ca_file or None)
-    if options.tls_cert_file:
-        context.load_cert_chain(options.tls_cert_file, options.tls_key_file or None)
-    return context
-
-
-def _is_refusal(error: BaseException) -> bool:
-    return isinstance(error, ssl.SSLError) or "authorization" in str(error).lower()
-
-
-def _words(error: BaseException) -> str:
-    text = str(error) or type(error).__name__
-    if "authorization" in text.lower() or "permissions" in text.lower():
-        return f"{text} (check LUCIUS_NATS_CREDENTIALS_FILE, _TOKEN, _USER and _PASSWORD, or _NKEY_SEED_FILE)"
-    return text
