@@ -20,7 +20,7 @@ from nats.errors import Error as NatsError
 from nats.errors import NoServersError, UnexpectedEOF
 
 from lucius.buses.nats.identity import CONNECT_SECONDS, arguments, is_refusal, words_of
-from lucius.buses.nats.options import NatsOptions
+from lucius.buses.nats.options import NatsOptions, without_secrets
 from lucius.ports.bus import BusUnavailable
 
 log = logging.getLogger("lucius.bus")
@@ -72,6 +72,8 @@ class Connection:
         self._busy: set[_Slot] = set()
         self._trouble = "not connected yet"
         self._is_refused = False
+        self._server = ""
+        """The one that it connects to, or is connected to."""
         self._opening: asyncio.Task[None] | None = None
         self._is_closed = False
         self.on_connect: Callable[[], Awaitable[None]] | None = None
@@ -234,6 +236,7 @@ class Connection:
         the connections on which it was refused."""
         for server in random.sample(self._options.servers, len(self._options.servers)):
             client = Client()
+            self._server = without_secrets(server)
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     await client.connect(
@@ -270,7 +273,7 @@ class Connection:
             return  # A server that refuses a client ends the connection as well.
         words = words_of(error)
         if words != self._trouble and not self._is_closed:
-            log.warning("NATS at %s: %s", self._options.location, words)
+            log.warning("NATS at %s: %s", self._server or self._options.location, words)
         self._trouble = words
         self._is_refused = is_refusal(error)
 

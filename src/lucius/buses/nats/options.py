@@ -31,7 +31,7 @@ class NatsOptions(Struct, frozen=True, kw_only=True):
     @property
     def location(self) -> str:
         """The servers, without passwords."""
-        return ", ".join(_without_secrets(server) for server in self.servers)
+        return ", ".join(without_secrets(server) for server in self.servers)
 
     def files(self) -> list[tuple[str, str]]:
         """The files that are to be read, each with its setting."""
@@ -53,11 +53,11 @@ def read_servers(address: str) -> tuple[str, ...]:
         try:
             _ = urlsplit(server).port
         except ValueError:
-            raise ValueError(f"{_without_secrets(server)} has no valid port") from None
+            raise ValueError(f"{without_secrets(server)} has no valid port") from None
         servers.append(server)
     return tuple(servers)
 
 
-def _without_secrets(server: str) -> str:
+def without_secrets(server: str) -> str:
     scheme, _, rest = server.partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}"
