@@ -1,4 +1,4 @@
-"""An application on NATS: what opens it, what its readiness says of the bus, and what a user without the extra reads."""
+"""An application on NATS: what opens it, what its readiness says, and what a user without the extra reads."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.nats_server import NatsServer
 
 from lucius.bootstrap import open_app
 from lucius.buses.nats import NatsBus, NatsOptions
 from lucius.ports.bus import BusUnavailable
 from lucius.settings import Settings, SettingsError
 from lucius.usecases.readiness import Readiness, Report
-from tests.nats_server import NatsServer
 
 
 @pytest.fixture
