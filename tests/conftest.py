@@ -40,7 +40,10 @@ pytest.register_assert_rewrite(
     "lucius.testing.job_scenario",
 )
 
-from lucius.sql.postgres import PostgresDatabase  # noqa: E402 - assertions must be rewritten before the first import
+from tests.nats_server import NatsServer, forget_streams  # noqa: E402
+
+from lucius.buses.nats.options import NatsOptions  # noqa: E402 - assertions must be rewritten before the first import
+from lucius.sql.postgres import PostgresDatabase  # noqa: E402
 from lucius.sql.schema import upgrade  # noqa: E402
 from lucius.sql.sqlite import SqliteDatabase  # noqa: E402
 from lucius.testing.samples import ManualClock  # noqa: E402
@@ -140,3 +143,19 @@ async def _administer(url: str, statement: str) -> None:
 
 def _with_database(url: str, name: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+@pytest.fixture(scope="session")
+def nats_server() -> Iterator[NatsServer]:
+    """A NATS server for all tests of this process; each uses a prefix of its own."""
+    server = NatsServer()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def nats_options(nats_server: NatsServer) -> AsyncIterator[NatsOptions]:
+    options = NatsOptions(servers=(nats_server.url,), prefix=f"test{next(_numbers)}")
+    yield options
+    await forget_streams(options)

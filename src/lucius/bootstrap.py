@@ -68,6 +68,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("lucius.sql")
 
 SQLITE_FILE = "lucius.db"
+NATS_SCHEMES = ("nats://", "tls://")
 UPGRADE_LOG_SECONDS = 5.0
 STREAM_READS_MAX = 2
 STREAM_READS_PER_CALLER_MAX = 1
@@ -130,8 +131,10 @@ def _open_stores(settings: Settings, database: Database | None, clock: Clock) ->
     bus: Bus
     if settings.bus == "memory":
         bus = MemoryBus(clock, dead_seconds=settings.dead_message_seconds)
+    elif settings.bus.startswith(NATS_SCHEMES):
+        bus = _nats_bus(settings, clock)
     elif settings.bus != "sql":
-        raise SettingsError(f"LUCIUS_BUS={settings.bus!r}: must be sql or memory")
+        raise SettingsError(f"LUCIUS_BUS={settings.bus!r}: must be sql, memory or nats://host:port")
     elif database is None:
         raise SettingsError("LUCIUS_BUS=sql needs a ledger in SQL; with LUCIUS_LEDGER=memory use LUCIUS_BUS=memory")
     else:
@@ -139,6 +142,26 @@ def _open_stores(settings: Settings, database: Database | None, clock: Clock) ->
         sql_bus = make(database, clock, dead_seconds=settings.dead_message_seconds)
         return SqlLedger(database, sql_bus), sql_bus
     return (MemoryLedger() if database is None else SqlLedger(database)), bus
+
+
+def _nats_bus(settings: Settings, clock: Clock) -> Bus:
+    try:
+        from lucius.buses.nats import NatsBus, NatsOptions
+        from lucius.buses.nats.options import read_servers
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("nats", "nkeys", "nacl"):
+            raise
+        raise SettingsError("LUCIUS_BUS=nats://… needs the extra `nats`: install lucius[nats]") from error
+    try:
+        servers = read_servers(settings.bus)
+    except ValueError as error:
+        raise SettingsError(f"LUCIUS_BUS: {error}") from error
+    names = [name for name in NatsOptions.__struct_fields__ if hasattr(settings, f"nats_{name}")]
+    options = NatsOptions(servers=servers, **{name: getattr(settings, f"nats_{name}") for name in names})
+    for variable, path in options.files():
+        if not Path(path).is_file():
+            raise SettingsError(f"{variable}={path}: there is no such file")
+    return NatsBus(options, clock, dead_seconds=settings.dead_message_seconds)
 
 
 @asynccontextmanager
@@ -330,11 +353,15 @@ async def open_runbooks_alone(
 @asynccontextmanager
 async def open_bus(settings: Settings, clock: Clock | None = None) -> AsyncIterator[Bus]:
     """The bus alone, for a worker that needs nothing else of LUCIUS."""
+    if settings.bus.startswith(NATS_SCHEMES):
+        async with _nats_bus(settings, clock or SystemClock()) as bus:
+            yield bus
+        return
     database = open_database(settings)
     if database is None or not database.is_shared:
         raise SettingsError(
-            "a worker on the bus needs a shared bus (LUCIUS_LEDGER=postgresql://…); on the embedded default it takes"
-            " its jobs over HTTP"
+            "a worker on the bus needs a shared bus (LUCIUS_LEDGER=postgresql://… or LUCIUS_BUS=nats://…); on the"
+            " embedded default it takes its jobs over HTTP"
         )
     async with database:
         await schema.verify(database)

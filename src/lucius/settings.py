@@ -23,7 +23,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     ledger: str = "sqlite"
     """`memory`, `sqlite` (a file in the data folder), `sqlite:///path`, or `postgresql://…`."""
     bus: str = "sql"
-    """`sql` (in the ledger's database) or `memory`."""
+    """`sql` (in the ledger's database), `memory`, or `nats://host:port[,host:port]` (NATS JetStream; `tls://…`)."""
     engine: str = "outbox"
     """`outbox` or `temporal`: what drives new jobs. Each job stays with the engine that accepted it."""
     registry: str = ""
@@ -143,6 +143,21 @@ class Settings(Struct, frozen=True, kw_only=True):
     temporal_search_attributes: bool = True
     temporal_reconcile_interval: float = 30.0
     temporal_workflow_tasks_max: int = 100
+
+    # NATS.
+    nats_prefix: str = "lucius"
+    nats_replicas: int = 1
+    nats_token: str = ""
+    nats_user: str = ""
+    nats_password: str = ""
+    nats_credentials_file: str = ""
+    nats_nkey_seed_file: str = ""
+    nats_tls_ca_file: str = ""
+    nats_tls_cert_file: str = ""
+    nats_tls_key_file: str = ""
+    nats_tls_server_name: str = ""
+    nats_monitor_urls: tuple[str, ...] = ()
+    """Monitoring addresses of the servers, which are asked whether they sync every write to disk."""
 
     # Runbooks.
     scheduler_interval: float = 1.0

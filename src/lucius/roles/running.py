@@ -16,6 +16,7 @@ import uvloop
 from lucius.bootstrap import open_database
 from lucius.domain.errors import InfrastructureError
 from lucius.local_secrets import is_embedded
+from lucius.ports.bus import BusUnavailable
 from lucius.private_files import OTHERS
 from lucius.registries.files import RegistryError
 from lucius.settings import Settings, SettingsError
@@ -36,7 +37,7 @@ def run(work: Coroutine[Any, Any, T], settings: Settings) -> T:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(work)
-    except (DatabaseUnavailable, schema.SchemaError) as error:
+    except (DatabaseUnavailable, BusUnavailable, schema.SchemaError) as error:
         raise InfrastructureError.unavailable(str(error)) from error
     except RegistryError as error:
         raise SettingsError(f"the registry cannot be used:\n{error}") from error

@@ -7,7 +7,7 @@ import asyncio
 from lucius.domain.time import after
 from lucius.ports.bus import Bus, Subscription
 from lucius.ports.clock import Clock
-from lucius.testing.bus_publishing import BusParts, ids, message, ref
+from lucius.testing.bus_publishing import LONG_SECONDS, BusParts, ids, message, ref
 
 
 class BusDelivery(BusParts):
@@ -20,7 +20,7 @@ class BusDelivery(BusParts):
             await self.publish(bus, *names[start : start + 5])
         taken: list[str] = []
         while len(taken) < 20:
-            batch = ids(await self.take(bus, 6, wait=1.0))
+            batch = ids(await self.take(bus, 6, wait=1.0, lock=LONG_SECONDS))
             assert 0 < len(batch) <= 6
             taken += batch
         assert taken == names
@@ -33,7 +33,7 @@ class BusDelivery(BusParts):
         await self.publish(bus, "still 1", topic="still")
         taken: list[str] = []
         for _ in range(6):
-            taken += ids(await self.take(bus, 2, topics=topics, wait=1.0))
+            taken += ids(await self.take(bus, 2, topics=topics, wait=1.0, lock=LONG_SECONDS))
         assert {"quiet 1", "still 1"} <= set(taken)
 
     async def test_topics_take_turns_one_message_at_a_time(self, bus: Bus) -> None:
@@ -87,7 +87,7 @@ class BusDelivery(BusParts):
         taken: list[str] = []
 
         async def receiver() -> None:
-            while batch := ids(await self.take(bus, 4, wait=0.5)):
+            while batch := ids(await self.take(bus, 4, wait=0.5, lock=LONG_SECONDS)):
                 taken.extend(batch)
 
         await asyncio.gather(*(receiver() for _ in range(6)))
@@ -239,7 +239,7 @@ class BusDelivery(BusParts):
         withdrawn: list[str] = []
 
         async def receive(client: Bus) -> None:
-            while batch := ids(await self.take(client, 1)):
+            while batch := ids(await self.take(client, 1, lock=LONG_SECONDS)):
                 received.extend(batch)
                 await asyncio.sleep(0)
 

@@ -6,6 +6,8 @@ durable these tests do nothing.
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+
 from lucius.domain.time import after
 from lucius.ports.bus import Bus, Subscription
 from lucius.ports.clock import Clock
@@ -62,16 +64,16 @@ class BusDurability(BusParts):
             return
         deliveries = 0
         client = bus
-        for _ in range(8):
-            await self.take(client, wait=0.1)
-            await self.pass_time(self.lock_seconds)
-            client = self.other_client(bus)
-            await client.__aenter__()
-            deliveries += 1
-            if await client.dead_letters(1):
-                break
-            await client.upkeep()
-        assert [letter.ref for letter in await client.dead_letters(10)] == [ref("poison")]
+        async with AsyncExitStack() as stack:
+            for _ in range(8):
+                await self.take(client, wait=0.1)
+                await self.pass_time(self.lock_seconds)
+                client = await stack.enter_async_context(self.other_client(bus))
+                deliveries += 1
+                if await client.dead_letters(1):
+                    break
+                await client.upkeep()
+            assert [letter.ref for letter in await client.dead_letters(10)] == [ref("poison")]
         assert deliveries <= 5
 
     async def test_delayed_messages_keep_their_time(self, bus: Bus, clock: Clock) -> None:

@@ -171,7 +171,7 @@ def watch(connection: Connection, batch_id: int, timeout: float, output: str) ->
         commands = {f"lucius batch watch {batch_id}": "follows it", f"lucius batch cancel {batch_id}": "cancels it"}
         raise left_alone(f"Batch {batch_id}", commands) from None
     if output == "text":
-        show_line(ending_text(ended))
+        show_line(hint(ending_text(ended)))
     raise click.exceptions.Exit(ENDING_EXITS.get(str(verdict_of(ended)), EXIT_JOB_FAILED))
 
 

@@ -1,0 +1,162 @@
+"""Receiving: pull what is due from the consumers of several topics, fairly, and lock it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from lucius.buses.nats.connection import NoResponders
+from lucius.buses.nats.dead_letters import DeadLetters
+from lucius.buses.nats.jetstream import MISSING, NANOSECONDS, ApiError, JetStream, all_of
+from lucius.buses.nats.locks import Held, LockEntry, Locks
+from lucius.buses.nats.messages import Pulled, id_in, is_ours, read_properties, read_pulled
+from lucius.buses.nats.names import Names
+from lucius.buses.nats.streams import Streams
+from lucius.domain.time import Instant, after
+from lucius.ports.bus import Delivery, DeliveryRef, Subscription
+from lucius.ports.clock import Clock
+
+log = logging.getLogger("lucius.bus")
+
+WITHOUT_HINTS_EVERY = 4
+"""Every so many takes, topics of which nobody said that they have something come first as well."""
+LOCK_TRIES = 3
+
+
+class Taken(Struct, frozen=True):
+    delivery: Delivery
+    held: Held
+
+
+class Receiving:
+    def __init__(
+        self, jetstream: JetStream, names: Names, streams: Streams, locks: Locks, dead: DeadLetters, clock: Clock
+    ) -> None:
+        self._jetstream = jetstream
+        self._names = names
+        self._streams = streams
+        self._locks = locks
+        self._dead = dead
+        self._clock = clock
+        self._turn = 0
+        self._hints: set[tuple[str, str]] = set()
+        self._ack_waits: dict[tuple[str, str], float] = {}
+        self._missing: set[tuple[str, str]] = set()
+
+    def hint(self, topic: str, name: str) -> None:
+        """There is probably something to take in this subscription."""
+        self._hints.add((topic, name))
+
+    def forget_ack_waits(self) -> None:
+        """Consumers may have been made anew."""
+        self._ack_waits.clear()
+
+    async def take(self, wanted: Sequence[Subscription], limit: int, lock_seconds: float) -> list[Taken]:
+        """Take and lock up to `limit` messages: a fair share of every topic first, then whatever is left."""
+        taken: list[Taken] = []
+        order = self._order(wanted)
+        while order and len(taken) < limit:
+            room = limit - len(taken)
+            share = max(1, room // len(order))
+            now_asked, later = order[: room // share], order[room // share :]
+            still_full = []
+            answers = await all_of([self._take_from(one, share, lock_seconds) for one in now_asked])
+            for one, (found, is_full) in zip(now_asked, answers, strict=True):
+                taken += found
+                if is_full:
+                    still_full.append(one)
+                else:
+                    self._hints.discard((one.topic, one.name))
+            order = [*later, *still_full]
+        return taken
+
+    def _order(self, wanted: Sequence[Subscription]) -> list[Subscription]:
+        self._turn += 1
+        start = self._turn % len(wanted) if wanted else 0
+        order = [*wanted[start:], *wanted[:start]]
+        if self._hints and self._turn % WITHOUT_HINTS_EVERY:
+            order.sort(key=lambda one: (one.topic, one.name) not in self._hints)
+        return order
+
+    async def _take_from(self, one: Subscription, limit: int, lock_seconds: float) -> tuple[list[Taken], bool]:
+        """What one subscription has, and whether it may have more."""
+        stream, consumer = self._names.topic(one.topic), self._names.consumer(one.name)
+        try:
+            ack_wait = await self._ack_wait(one, lock_seconds)
+            now = self._clock.now()
+            messages = await self._jetstream.pull(stream, consumer, limit)
+        except (NoResponders, ApiError) as error:
+            if isinstance(error, ApiError) and error.code not in MISSING:
+                raise
+            self._say_missing(stream, consumer)
+            return [], False
+        self._missing.discard((stream, consumer))
+        pulled = [read_pulled(message) for message in messages]
+        answers = await all_of([self._accept(one, each, now, lock_seconds, ack_wait) for each in pulled])
+        return [taken for taken in answers if taken is not None], len(pulled) == limit
+
+    def _say_missing(self, stream: str, consumer: str) -> None:
+        if (stream, consumer) not in self._missing:
+            log.error("stream %s or its consumer %s is missing on NATS: nothing is received from it", stream, consumer)
+            self._missing.add((stream, consumer))
+
+    async def _ack_wait(self, one: Subscription, lock_seconds: float) -> float:
+        """How long JetStream locks what this subscription delivers, unless told otherwise: no longer than asked for. A
+        message whose delivery was lost on its way comes back after that time."""
+        key = (one.topic, one.name)
+        known = self._ack_waits.get(key)
+        if known is None or known > lock_seconds:
+            known = self._ack_waits[key] = await self._streams.shorten_ack_wait(one.topic, one.name, lock_seconds)
+        return known
+
+    async def _accept(
+        self, one: Subscription, pulled: Pulled, now: Instant, lock_seconds: float, ack_wait: float
+    ) -> Taken | None:
+        """Lock a pulled message; None if it is not to be delivered."""
+        message = pulled.message
+        ref = DeliveryRef(one.topic, one.name, id_in(message.subject))
+        reason = self._unfit(one, pulled, now)
+        if reason is not None:
+            await self._dead.bury_pulled(one, ref, pulled, reason)
+            return None
+        until = after(now, lock_seconds)
+        held = await self._lock(ref, LockEntry(pulled.seq, until, pulled.delivery_count, message.reply), lock_seconds)
+        if held is None:
+            return None
+        if lock_seconds != ack_wait:
+            await self._jetstream.connection.send(message.reply, hold_for(lock_seconds))
+        delivery = Delivery(
+            ref=ref,
+            body=message.data,
+            properties=read_properties(pulled.headers),
+            delivery_count=pulled.delivery_count,
+            locked_until=until,
+        )
+        return Taken(delivery, held)
+
+    def _unfit(self, one: Subscription, pulled: Pulled, now: Instant) -> str | None:
+        if not is_ours(pulled.headers):
+            return "FOREIGN: it has no header Lucius-Message-Id, so LUCIUS did not publish it"
+        if pulled.delivery_count > one.delivery_max:
+            return "DELIVERED_TOO_OFTEN"
+        return "EXPIRED" if after(pulled.stored_at, one.ttl_seconds) <= now else None
+
+    async def _lock(self, ref: DeliveryRef, entry: LockEntry, lock_seconds: float) -> Held | None:
+        last = None if entry.delivery_count == 1 else await self._locks.read(ref)
+        for _ in range(LOCK_TRIES):
+            if last is not None and last.entry.is_withdrawn and last.entry.message_seq == entry.message_seq:
+                await self._jetstream.delete(self._names.topic(ref.topic), entry.message_seq)
+                return None
+            held = await self._locks.write(ref, entry, 0 if last is None else last.seq, lock_seconds)
+            if held is not None:
+                return held
+            last = await self._locks.read(ref)
+        return None
+
+
+def hold_for(seconds: float) -> bytes:
+    """Tells JetStream to deliver a message again after this time: a negative acknowledgement with a delay."""
+    return b"-NAK " + msgspec.json.encode({"delay": round(seconds * NANOSECONDS)})

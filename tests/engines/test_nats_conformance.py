@@ -1,0 +1,25 @@
+"""The outbox engine passes the engine suite with its ledger in SQLite and its bus on NATS."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.engines.test_engine_conformance import OutboxSuite
+
+from lucius.buses.nats import NatsBus, NatsOptions
+from lucius.ledgers.sql import SqlLedger
+from lucius.sql.sqlite import SqliteDatabase
+from lucius.testing.samples import ShiftedClock
+
+
+class TestSqliteLedgerAndNatsBus(OutboxSuite):
+    @pytest.fixture
+    async def bus(self, nats_options: NatsOptions, clock: ShiftedClock) -> AsyncIterator[NatsBus]:
+        async with NatsBus(nats_options, clock) as bus:
+            yield bus
+
+    @pytest.fixture
+    async def ledger(self, sqlite_database: SqliteDatabase) -> AsyncIterator[SqlLedger]:
+        async with SqlLedger(sqlite_database) as ledger:
+            yield ledger

@@ -1,0 +1,98 @@
+"""A real NATS server for tests: JetStream, every write synced, on free ports, killed and started again at will."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from lucius.buses.nats.connection import Connection
+from lucius.buses.nats.jetstream import JetStream
+from lucius.buses.nats.options import NatsOptions
+
+START_SECONDS = 15.0
+MEMORY_FOLDER = Path("/dev/shm")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def forget_streams(options: NatsOptions) -> None:
+    """Delete what a test has left on a server that others use."""
+    connection = Connection(options)
+    await connection.open()
+    try:
+        jetstream = JetStream(connection)
+        for name in await jetstream.stream_names(f"{options.prefix}.>"):
+            await jetstream.call(f"STREAM.DELETE.{name}")
+    finally:
+        await connection.close()
+
+
+class NatsServer:
+    """`extra`: more lines of its configuration. `sync`: the `sync_interval`."""
+
+    def __init__(self, extra: str = "", sync: str = "always") -> None:
+        # A folder in memory outlives the killed server just as well, and syncing costs nothing there.
+        parent = MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None
+        self._folder = Path(tempfile.mkdtemp(prefix="lucius-nats-", dir=parent))
+        self.port, self.monitor_port = free_port(), free_port()
+        self._config = self._folder / "nats.conf"
+        self._sync = sync
+        self._process: subprocess.Popen[bytes] | None = None
+        self.configure(extra)
+
+    def configure(self, extra: str) -> None:
+        """For the next start."""
+        self._config.write_text(
+            f"listen: 127.0.0.1:{self.port}\nhttp: 127.0.0.1:{self.monitor_port}\n"
+            f'jetstream {{ store_dir: "{self._folder / "store"}", sync_interval: {self._sync} }}\n{extra}\n'
+        )
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def monitor_url(self) -> str:
+        return f"http://127.0.0.1:{self.monitor_port}"
+
+    def start(self) -> None:
+        program = Path(sys.executable).with_name("nats-server")
+        log = self._folder / "server.log"
+        self._process = subprocess.Popen([program, "-c", self._config, "-l", log], stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + START_SECONDS
+        while not self._is_ready():
+            assert self._process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, f"the NATS server did not start in {START_SECONDS:g} s"
+            time.sleep(0.02)
+
+    def _is_ready(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as client:
+                return client.recv(4) == b"INFO"
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        """As a failing machine ends it."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGKILL)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(10)
+            self._process = None
