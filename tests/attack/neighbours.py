@@ -25,6 +25,8 @@ import aiohttp
 import msgspec
 from bench.prefill import Template, prefill
 from msgspec import Struct
+from tests.attack import background
+from tests.attack.http_probe import STEPS_BACK
 from tests.crash.processes import API_KEY, Process, free_port
 
 from lucius.ledgers.sql import SqlLedger
@@ -190,10 +192,8 @@ def measure_lists(folder: Path, jobs: int, rounds: int) -> Figures:
         assert server.port is not None
         asyncio.run(many_jobs(server.port, range(WARM_UP_JOBS)))
         quiet = asyncio.run(many_jobs(server.port, range(1_000, 1_000 + rounds)))
-        flooding = subprocess.Popen(
-            [sys.executable, "-m", "tests.attack.neighbours", "--flood", str(server.port)],
-            stdout=subprocess.PIPE, cwd=Path(__file__).parents[2],
-        )  # fmt: skip
+        command = [sys.executable, "-m", "tests.attack.neighbours", "--flood", str(server.port)]
+        flooding = background.start(STEPS_BACK, command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
         assert flooding.stdout is not None
         try:
             assert flooding.stdout.readline().decode().strip() == UNDER_WAY

@@ -58,7 +58,7 @@ def started(
             return
         common["LUCIUS_LEDGER"] = postgres_url
         if deployment == TEMPORAL:
-            temporal = stack.enter_context(TemporalServer(folder))
+            temporal = stack.enter_context(TemporalServer(folder, "--sqlite-pragma", "synchronous=off"))
             common |= {"LUCIUS_ENGINE": "temporal", "LUCIUS_TEMPORAL_ADDRESS": temporal.address}
         apis = tuple(start("api", LUCIUS_DATA=str(folder / f"data-{number}")) for number in range(2))
         start("reconciler")
