@@ -40,6 +40,7 @@ from tests.long_form import sized
 STALL_SERVER = Path(__file__).with_name("stall_server.py")
 HEALTH_SECONDS = 0.05
 SUBMIT_SECONDS = 0.025
+"""How often the bystander submits, unless its server cannot take that much without a flood."""
 STEPS_BACK = sized(5, 19)
 """How much lower the priority of floods is. The full form has the machine to itself: there, floods get only what the
 server leaves. In the short form other tests would keep such a flood from ever getting done."""
@@ -76,6 +77,7 @@ class Server(NamedTuple):
     pid: int
     log: Path
     stall: Path
+    submit_seconds: float = SUBMIT_SECONDS
 
 
 class Caller:
@@ -174,7 +176,7 @@ def measure(name: str, server: Server, seconds_min: float = 3.0) -> Reading:
     rss_before = rss_mib(pid)
     began = time.monotonic()
     flood = background.start(STEPS_BACK, [sys.executable, __file__, "--flood", name, url]) if name in FLOODS else None
-    health, submits = Schedule(url, "health", HEALTH_SECONDS), Schedule(url, "submit", SUBMIT_SECONDS)
+    health, submits = Schedule(url, "health", HEALTH_SECONDS), Schedule(url, "submit", server.submit_seconds)
     while (flood is not None and flood.poll() is None) or time.monotonic() - began < seconds_min:
         next_at = min(health.keep_up(), submits.keep_up())
         time.sleep(max(0.0, next_at - time.monotonic()))
