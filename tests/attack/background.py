@@ -3,7 +3,8 @@ server's would be measured along with what it costs the server.
 
 A low priority alone does not do it on Linux with autogroups: there it counts only among the processes of one session,
 and PostgreSQL's processes are sessions of their own. So a program in the background is a session too, and the priority
-of that session is lowered.
+of that session is lowered. It is scheduled as usual even if its parent has real-time priority, as a run may be given on
+a machine that is busy with other things (`chrt --rr 1 make attack`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ def start(steps: int, command: Sequence[str | Path], **options: Any) -> subproce
 
 
 def _step_back(steps: int) -> None:
+    if hasattr(os, "sched_setscheduler"):
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     os.nice(steps)
     own = Path("/proc/self/autogroup")
     if own.exists():
