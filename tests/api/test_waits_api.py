@@ -202,7 +202,9 @@ async def test_many_followers_look_at_the_ledger_no_more_often_together(
     await api.work()
     jobs = await asyncio.gather(*waiting)
     assert {job["status"] for job in jobs} == {"SUCCEEDED"}
-    assert api.context.queries.look_seconds == api.context.engine.changes_elsewhere_seconds, "nobody follows any more"
+    assert api.context.queries.look_seconds(job_id) == api.context.engine.changes_elsewhere_seconds, (
+        "nobody follows any more"
+    )
 
 
 async def test_saturation_is_counted(open_capped: Any) -> None:

@@ -1,6 +1,6 @@
 """Floods over HTTP, one function each. Every flood is bounded in count and time and goes to loopback only.
 
-All are anonymous but `event_streams` and `long_polls`, which hold a key with every right.
+All are anonymous but `event_streams`, `long_polls` and `lists`, which hold a key with every right.
 
 `FLOODS` lists them. `http_probe.py` measures what a server makes of them.
 """
@@ -8,6 +8,7 @@ All are anonymous but `event_streams` and `long_polls`, which hold a key with ev
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 import socket
@@ -266,12 +267,44 @@ async def long_polls(url: str) -> None:
     await _hold(url, 2_000, _head("/v1/directives:pull", len(body), "POST", _AUTHORIZATION) + body)
 
 
+LIST_FILTERS = (
+    "request_type=NOTHING_HAS_THIS",
+    "request_type=RARE&limit=500",
+    "status=FAILED_FINAL&limit=500",
+    "status=CANCELLED",
+    "status=QUEUED&request_type=RARE",
+    "status=SUCCEEDED&request_type=NOTHING_HAS_THIS",
+    "status=SUCCEEDED&limit=500",
+    "created_to=2000-01-01T00:00:00Z",
+    "limit=500",
+)
+
+
+async def lists(url: str) -> None:
+    """One key asks for lists on sixteen connections, on each for the next as soon as it has one."""
+    end = asyncio.get_running_loop().time() + HELD_SECONDS
+
+    async def ask(link: Link) -> None:
+        reader, writer = link
+        wanted = itertools.cycle(LIST_FILTERS)
+        with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
+            while asyncio.get_running_loop().time() < end:
+                writer.write(_head(f"/v1/jobs?{next(wanted)}", 0, "GET", _AUTHORIZATION))
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SECONDS_MAX)
+                length = re.search(rb"(?i)content-length: (\d+)", head)
+                assert length is not None, head
+                await asyncio.wait_for(reader.readexactly(int(length[1])), SECONDS_MAX)
+
+    async with _links(url, 16) as links:
+        await asyncio.gather(*(ask(link) for link in links))
+
+
 FLOODS: dict[str, Flood] = {
     flood.__name__: flood
     for flood in (
         oversized_batch, hostile_batches, parallel_batches, giant_header, giant_request_line, many_headers,
         giant_trailer, many_trailers, giant_chunk_extension, malformed_requests, idle_connections, slow_headers,
         half_sent_bodies, small_half_sent_bodies, pipelined_requests, unread_answers, broken_connections,
-        event_streams, long_polls,
+        event_streams, long_polls, lists,
     )
 }  # fmt: skip

@@ -1,6 +1,7 @@
 """What a server makes of a flood: its loop's longest stall, its memory, and how long others wait for an answer.
 
-The flood runs in a process of its own, so that its work is not mistaken for the server's. As a program:
+The flood runs in a process of its own, in the background, so that its work is not mistaken for the server's. As a
+program:
 
     python tests/attack/http_probe.py            every flood, on a `lucius up` of its own
     python tests/attack/http_probe.py NAME …     those
@@ -31,13 +32,18 @@ from urllib.parse import urlsplit
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from tests.attack import background
 from tests.attack.http_floods import FLOODS, KEY
 from tests.attack.stall_server import forget_stall, longest_stall_ms
+from tests.long_form import sized
 
 STALL_SERVER = Path(__file__).with_name("stall_server.py")
 HEALTH_SECONDS = 0.05
 SUBMIT_SECONDS = 0.025
-TICK_SECONDS = 0.005
+"""How often the bystander submits, unless its server cannot take that much without a flood."""
+STEPS_BACK = sized(5, 19)
+"""How much lower the priority of floods is. The full form has the machine to itself: there, floods get only what the
+server leaves. In the short form other tests would keep such a flood from ever getting done."""
 CALLERS = 8
 """Threads for each kind of call: a call that takes long does not hold up the next one."""
 BYSTANDER = "bystander"
@@ -71,6 +77,7 @@ class Server(NamedTuple):
     pid: int
     log: Path
     stall: Path
+    submit_seconds: float = SUBMIT_SECONDS
 
 
 class Caller:
@@ -128,11 +135,12 @@ class Schedule:
         self.milliseconds: list[float] = []
         self.failed = 0
 
-    def keep_up(self) -> None:
-        """Begin every call that is due by now."""
+    def keep_up(self) -> float:
+        """Begin every call that is due by now; when the next one is due."""
         while self._due_at <= time.monotonic():
             self._threads.submit(self._call, self._due_at)
             self._due_at += self._interval
+        return self._due_at
 
     def finish(self) -> None:
         self._threads.shutdown()
@@ -167,12 +175,11 @@ def measure(name: str, server: Server, seconds_min: float = 3.0) -> Reading:
     forget_stall(server.stall)
     rss_before = rss_mib(pid)
     began = time.monotonic()
-    flood = subprocess.Popen([sys.executable, __file__, "--flood", name, url]) if name in FLOODS else None
-    health, submits = Schedule(url, "health", HEALTH_SECONDS), Schedule(url, "submit", SUBMIT_SECONDS)
+    flood = background.start(STEPS_BACK, [sys.executable, __file__, "--flood", name, url]) if name in FLOODS else None
+    health, submits = Schedule(url, "health", HEALTH_SECONDS), Schedule(url, "submit", server.submit_seconds)
     while (flood is not None and flood.poll() is None) or time.monotonic() - began < seconds_min:
-        health.keep_up()
-        submits.keep_up()
-        time.sleep(TICK_SECONDS)
+        next_at = min(health.keep_up(), submits.keep_up())
+        time.sleep(max(0.0, next_at - time.monotonic()))
     for schedule in (health, submits):
         schedule.finish()
     return Reading(

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ import aiohttp
 import msgspec
 from bench.prefill import Template, prefill
 from msgspec import Struct
+from tests.attack import background
+from tests.attack.http_floods import LIST_FILTERS
+from tests.attack.http_probe import STEPS_BACK
 from tests.crash.processes import API_KEY, Process, free_port
 
 from lucius.ledgers.sql import SqlLedger
@@ -41,17 +45,6 @@ LEAD_SECONDS = 1.0
 """From then until anything is measured."""
 WARM_UP_JOBS = 20
 CALL_SECONDS_MAX = 60.0
-FILTERS = (
-    "request_type=NOTHING_HAS_THIS",
-    "request_type=RARE&limit=500",
-    "status=FAILED_FINAL&limit=500",
-    "status=CANCELLED",
-    "status=QUEUED&request_type=RARE",
-    "status=SUCCEEDED&request_type=NOTHING_HAS_THIS",
-    "status=SUCCEEDED&limit=500",
-    "created_to=2000-01-01T00:00:00Z",
-    "limit=500",
-)
 
 
 class Latencies(Struct, frozen=True):
@@ -97,7 +90,7 @@ def make_ledger(path: Path, jobs: int) -> None:
 async def flood(port: int) -> Counter[str]:
     """Ask for lists, one after another on each connection, and read the answers away, until told to stop."""
     statuses: Counter[str] = Counter()
-    wanted = itertools.cycle(FILTERS)
+    wanted = itertools.cycle(LIST_FILTERS)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
 
@@ -158,9 +151,9 @@ async def one_job(session: aiohttp.ClientSession, url: str, number: int) -> tupl
     return (submitted - began) * 1000, (time.perf_counter() - began) * 1000
 
 
-async def many_jobs(port: int, numbers: range) -> Latencies:
+async def many_jobs(port: int, numbers: Iterator[int], count: int) -> Latencies:
     async with _session(API_KEY) as session:
-        taken = [await one_job(session, f"http://127.0.0.1:{port}", number) for number in numbers]
+        taken = [await one_job(session, f"http://127.0.0.1:{port}", next(numbers)) for _ in range(count)]
     submits, completions = (sorted(column) for column in zip(*taken, strict=True))
     return Latencies(
         submit_p50=_quantile(submits, 0.5), submit_p95=_quantile(submits, 0.95),
@@ -175,8 +168,11 @@ def _quantile(ordered: list[float], share: float) -> float:
 # --- Both ------------------------------------------------------------------------------------------------------------
 
 
-def measure_lists(folder: Path, jobs: int, rounds: int) -> Figures:
-    """Latencies of `rounds` jobs without the flood and as many with it, over a ledger of `jobs` finished jobs."""
+def measure_lists(
+    folder: Path, jobs: int, rounds: int, tries: int = 1, is_enough: Callable[[Figures], bool] = lambda _: True
+) -> Figures:
+    """Latencies of `rounds` jobs without the flood and as many with it, over a ledger of `jobs` finished jobs. Measured
+    again, both, until it `is_enough`, at most so many times."""
     data = folder / "data"
     data.mkdir(parents=True)
     make_ledger(data / "lucius.db", jobs)
@@ -188,21 +184,30 @@ def measure_lists(folder: Path, jobs: int, rounds: int) -> Figures:
     words = ("up", "--no-services", "--data", str(data))
     with Process(*words, settings=settings, folder=folder, port=free_port()) as server:
         assert server.port is not None
-        asyncio.run(many_jobs(server.port, range(WARM_UP_JOBS)))
-        quiet = asyncio.run(many_jobs(server.port, range(1_000, 1_000 + rounds)))
-        flooding = subprocess.Popen(
-            [sys.executable, "-m", "tests.attack.neighbours", "--flood", str(server.port)],
-            stdout=subprocess.PIPE, cwd=Path(__file__).parents[2],
-        )  # fmt: skip
-        assert flooding.stdout is not None
-        try:
-            assert flooding.stdout.readline().decode().strip() == UNDER_WAY
-            time.sleep(LEAD_SECONDS)
-            flooded = asyncio.run(many_jobs(server.port, range(2_000, 2_000 + rounds)))
-        finally:
-            flooding.terminate()
-            answered, _ = flooding.communicate(timeout=CALL_SECONDS_MAX)
-    return Figures(quiet, flooded, json.loads(answered))
+        numbers = itertools.count()
+        asyncio.run(many_jobs(server.port, numbers, WARM_UP_JOBS))
+        for _ in range(tries):
+            quiet = asyncio.run(many_jobs(server.port, numbers, rounds))
+            flooded, answered = _flooded(server.port, numbers, rounds)
+            figures = Figures(quiet, flooded, answered)
+            print(f"\n{figures}")
+            if is_enough(figures):
+                break
+    return figures
+
+
+def _flooded(port: int, numbers: Iterator[int], rounds: int) -> tuple[Latencies, dict[str, int]]:
+    command = [sys.executable, "-m", "tests.attack.neighbours", "--flood", str(port)]
+    flooding = background.start(STEPS_BACK, command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
+    assert flooding.stdout is not None
+    try:
+        assert flooding.stdout.readline().decode().strip() == UNDER_WAY
+        time.sleep(LEAD_SECONDS)
+        flooded = asyncio.run(many_jobs(port, numbers, rounds))
+    finally:
+        flooding.terminate()
+        answered, _ = flooding.communicate(timeout=CALL_SECONDS_MAX)
+    return flooded, json.loads(answered)
 
 
 def main() -> None:

@@ -109,3 +109,26 @@ async def test_waiting_ends_with_its_time() -> None:
     async with asyncio.timeout(TEST_SECONDS_MAX):
         assert await waiting.receive(["lane"], 1, 0.05, inbox.take) == []
     assert inbox.looks == 2, "a last look is made when the time is over"
+
+
+async def test_receivers_whose_time_is_over_leave_the_looking_to_those_who_still_wait() -> None:
+    inbox, waiting = Inbox(), Waiting[str](WAIT_SECONDS)
+    patient = asyncio.create_task(waiting.receive(["lane"], 1, WAIT_SECONDS, inbox.take))
+    await _asleep()
+    async with asyncio.timeout(TEST_SECONDS_MAX):
+        found = await asyncio.gather(*(waiting.receive(["lane"], 1, 0.05, inbox.take) for _ in range(100)))
+    assert found == [[]] * 100
+    assert inbox.looks == 1
+    patient.cancel()
+
+
+async def test_a_receiver_that_is_woken_looks_even_where_others_wait() -> None:
+    inbox, waiting = Inbox(), Waiting[str](WAIT_SECONDS)
+    receivers = [asyncio.create_task(waiting.receive(["lane"], 1, WAIT_SECONDS, inbox.take)) for _ in range(3)]
+    await _asleep()
+    inbox.messages.append("one")
+    waiting.wake("lane")
+    async with asyncio.timeout(TEST_SECONDS_MAX):
+        assert await receivers[0] == ["one"]
+    for receiver in receivers[1:]:
+        receiver.cancel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from lucius.api.intake import STARTS_PER_TURN, Intake
+from lucius.api.intake import CROWD, STARTS_PER_TURN, Intake
 
 
 async def _turns(count: int) -> None:
@@ -31,6 +31,26 @@ async def test_another_sender_does_not_wait_for_a_crowd() -> None:
     await _turns(2)
     assert "bystander" in started
     assert len(started) <= 4 * STARTS_PER_TURN
+
+
+async def test_of_a_crowd_one_starts_in_each_turn_and_of_a_few_several() -> None:
+    """Requests that are under way go on between two starts: what takes many turns waits less for a crowd."""
+    started = 0
+    intake = Intake()
+
+    def begin() -> None:
+        nonlocal started
+        started += 1
+
+    for _ in range(STARTS_PER_TURN + CROWD + 8 * STARTS_PER_TURN):
+        intake.start(lambda: "flood", begin)
+    before, waiting = started, CROWD + 8 * STARTS_PER_TURN
+    await _turns(8)
+    assert started - before == 8
+    await _turns(waiting - CROWD - 8)
+    before = started
+    await _turns(4)
+    assert started - before == 4 * STARTS_PER_TURN
 
 
 async def test_everything_is_started_in_the_end_in_each_senders_order() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,6 +17,7 @@ from lucius.api.holding import HeldStream, hold, should_stop_waiting
 from lucius.api.job_views import show_event, show_job, show_step
 from lucius.api.lists import listing, shown
 from lucius.api.requests import JOB_ID, REASON_CHARS_MAX, SMALL_BODY_BYTES_MAX, Parameters, Reason, read_typed
+from lucius.domain.effects import Event
 from lucius.domain.errors import CallerError, InfrastructureError, LuciusError
 from lucius.domain.fields import FieldFault, read_idempotency_key
 from lucius.domain.inputs import CancelAsked, Operation, PauseAsked, ResumeAsked
@@ -24,6 +26,7 @@ from lucius.domain.routing import normal_form
 from lucius.ports.ledger import JobFilter
 from lucius.usecases.fair_slots import NoSlot
 from lucius.usecases.operate import Done
+from lucius.usecases.shared_reads import Followed
 from lucius.usecases.waits import WaitKind
 
 PAGE_SIZE = 50
@@ -102,10 +105,11 @@ async def get_events(call: Call) -> Response:
 
 
 async def _event_stream(call: Call, seen: int) -> Response:
+    job_id = _job_id(call)
     slot = hold(call, WaitKind.STREAM)
     try:
-        async with _stream_slot(call):
-            job = await call.context.queries.job(_job_id(call), call.caller.sees)
+        with call.context.queries.following(job_id, call.caller.name) as followed:
+            job = await _followed_job(call, followed, job_id, time.monotonic())
     except BaseException:
         slot.release()
         raise
@@ -122,36 +126,66 @@ async def _stream_slot(call: Call) -> AsyncIterator[None]:
         raise InfrastructureError.unavailable(f"too many event streams are being read: {error}") from None
 
 
+async def _followed_job(call: Call, followed: Followed, job_id: str, since: float) -> Job:
+    """The job as it was read, by this stream or by another one of the same caller, after `since`."""
+
+    async def read() -> Job:
+        async with _stream_slot(call):
+            return await call.context.queries.job(job_id, call.sees)
+
+    job = await followed.read("job", job_id, since, read)
+    if not call.sees(job.spec.tenant_id):
+        raise CallerError.of("JOB_NOT_FOUND", "there is no such job")
+    return job
+
+
+async def _followed_events(call: Call, followed: Followed, job_id: str, seen: int, since: float) -> list[Event]:
+    async def read() -> list[Event]:
+        async with _stream_slot(call):
+            return (await call.context.queries.events(job_id, seen, EVENTS_PAGE_SIZE))[0]
+
+    return await followed.read("events", seen, since, read)
+
+
 async def _follow(call: Call, job: Job, seen: int) -> AsyncGenerator[bytes, None]:
     """Events as they occur, until the job has ended and its last event is sent, or the caller may no longer see it."""
     context, loop = call.context, asyncio.get_running_loop()
     end = loop.time() + SSE_SECONDS_MAX
     quiet_since = loop.time()
     is_stale = False
-    with context.queries.following():
+    with context.queries.following(job.job_id, call.caller.name) as followed:
         while loop.time() < end:
+            # What changes from here on ends the wait below, so what was read after this is not out of date.
+            change = context.engine.wait_for_change(job.job_id, context.queries.look_seconds(job.job_id))
+            since = time.monotonic()
             try:
                 await call.admit_again()
-                async with _stream_slot(call):
-                    if is_stale or not call.sees(job.spec.tenant_id):
-                        job, is_stale = await context.queries.job(job.job_id, call.sees), False
-                    events, _ = await context.queries.events(job.job_id, seen, EVENTS_PAGE_SIZE)
+                if is_stale or not call.sees(job.spec.tenant_id):
+                    job, is_stale = await _followed_job(call, followed, job.job_id, since), False
+                    since = time.monotonic()  # Events of a job that had ended then must not have been read before.
+                events = await _followed_events(call, followed, job.job_id, seen, since)
+                for event in events:
+                    seen, quiet_since = event.seq, loop.time()
+                    yield _line(event)
+                if events:
+                    is_stale = True
+                    continue
+                if job.is_terminal or context.stopping.is_set():
+                    yield b'event: end\ndata: {"status":"%s"}\n\n' % job.status.value.encode()
+                    return
+                if loop.time() - quiet_since > SSE_KEEPALIVE_SECONDS:
+                    quiet_since, is_stale = loop.time(), True
+                    yield b": still here\n\n"
+                await change
             except LuciusError as error:
                 yield f"event: problem\ndata: {error.code}\n\n".encode()
                 return
-            for event in events:
-                seen, quiet_since = event.seq, loop.time()
-                yield b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.type.encode(), _encode(show_event(event)))
-            if events:
-                is_stale = True
-                continue
-            if job.is_terminal or context.stopping.is_set():
-                yield b'event: end\ndata: {"status":"%s"}\n\n' % job.status.value.encode()
-                return
-            if loop.time() - quiet_since > SSE_KEEPALIVE_SECONDS:
-                quiet_since, is_stale = loop.time(), True
-                yield b": still here\n\n"
-            await context.engine.wait_for_change(job.job_id, context.queries.look_seconds)
+            finally:
+                change.cancel()
+
+
+def _line(event: Event) -> bytes:
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.type.encode(), _encode(show_event(event)))
 
 
 async def _operate(call: Call, name: str) -> Response:

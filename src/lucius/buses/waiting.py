@@ -2,7 +2,8 @@
 
 A published message wakes one receiver. Messages that become deliverable unannounced (a lock or a delay ends, another
 process publishes) are found by one receiver per queue that is woken at a fixed interval. A receiver that finds as
-many as it can take wakes two more, so a backlog is taken up quickly, and a crowd with nothing to do stays asleep.
+many as it can take wakes two more, so a backlog is taken up quickly, and a crowd with nothing to do stays asleep. One
+whose time is over looks a last time only where nobody else waits.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Waiting(Generic[K]):
 
     def __init__(self, look_seconds: float) -> None:
         self._look_seconds = look_seconds
-        self._asleep: dict[K, dict[asyncio.Future[None], Collection[K]]] = {}
+        self._asleep: dict[K, dict[asyncio.Future[bool], Collection[K]]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def wake(self, key: K, count: int = 1) -> None:
@@ -39,35 +40,40 @@ class Waiting(Generic[K]):
         """What `take`, which takes at most `limit`, finds now or within so many seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        # Where others wait for each of these queues already, the next message is theirs.
-        taken = [] if seconds > 0 and keys and all(key in self._asleep for key in keys) else await take()
+        taken = [] if seconds > 0 and keys and self._others_wait(keys) else await take()
         while not taken and keys and loop.time() < deadline:
-            await self._sleep(keys, deadline)
-            taken = await take()
+            is_woken = await self._sleep(keys, deadline)
+            if is_woken or not self._others_wait(keys):
+                taken = await take()
         if len(taken) >= limit:
             for key in keys:
                 self.wake(key, WOKEN_BY_A_FULL_TAKE)
         return taken
 
-    async def _sleep(self, keys: Collection[K], deadline: float) -> None:
+    def _others_wait(self, keys: Collection[K]) -> bool:
+        """Whether others wait for each of these queues already: the next message is theirs."""
+        return all(key in self._asleep for key in keys)
+
+    async def _sleep(self, keys: Collection[K], deadline: float) -> bool:
+        """Whether something woke this receiver before its time was over."""
         loop = asyncio.get_running_loop()
-        receiver = loop.create_future()
+        receiver: asyncio.Future[bool] = loop.create_future()
         for key in keys:
             self._asleep.setdefault(key, {})[receiver] = keys
         self._look_later(loop)
-        timer = loop.call_at(deadline, self._wake, receiver, keys)
+        timer = loop.call_at(deadline, self._wake, receiver, keys, False)
         try:
-            await receiver
+            return await receiver
         finally:
             timer.cancel()
             self._forget(receiver, keys)
 
-    def _wake(self, receiver: asyncio.Future[None], keys: Collection[K]) -> None:
+    def _wake(self, receiver: asyncio.Future[bool], keys: Collection[K], has_reason: bool = True) -> None:
         self._forget(receiver, keys)
         if not receiver.done():
-            receiver.set_result(None)
+            receiver.set_result(has_reason)
 
-    def _forget(self, receiver: asyncio.Future[None], keys: Collection[K]) -> None:
+    def _forget(self, receiver: asyncio.Future[bool], keys: Collection[K]) -> None:
         for key in keys:
             asleep = self._asleep.get(key)
             if asleep is not None:

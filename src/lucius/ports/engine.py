@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
@@ -63,9 +64,10 @@ class Engine(AbstractAsyncContextManager["Engine"], Protocol):
         """Make every unsent row due now; returns their number."""
         ...
 
-    async def wait_for_change(self, job_id: str, timeout_seconds: float, until_ended: bool = False) -> bool:
-        """Wait until this process writes a change of the job, or its end; False if it times out. Other processes may
-        change the job too: look again at least every `changes_elsewhere_seconds`."""
+    def wait_for_change(self, job_id: str, timeout_seconds: float, until_ended: bool = False) -> asyncio.Future[bool]:
+        """Wait until this process writes a change of the job, or its end; False if it times out. What is written after
+        this call counts, even before it is awaited. Other processes may change the job too: look again at least every
+        `changes_elsewhere_seconds`."""
         ...
 
     changes_elsewhere_seconds: float

@@ -273,7 +273,7 @@ class EngineRunning:
         work = await harness.take()
         await harness.until(job_id, StepStatus.INITIATED)
         assert await engine.wait_for_change(harness.clock.job_id(), 0.05) is False
-        waiting = asyncio.create_task(engine.wait_for_change(job_id, PATIENCE_SECONDS))
+        waiting = engine.wait_for_change(job_id, PATIENCE_SECONDS)
         await asyncio.sleep(0.02)
         await harness.ack(work)
         assert await waiting is True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
@@ -13,6 +13,7 @@ from lucius.domain.errors import CallerError, InfrastructureError
 from lucius.domain.job import Job, approximate_bytes
 from lucius.ports.engine import Engine
 from lucius.ports.ledger import JobFilter, Ledger, LedgerUnavailable, UnreadableJob
+from lucius.usecases.shared_reads import Followed, SharedReads
 
 SLICE_JOBS = 25
 """Jobs of a list that are read at once: a few milliseconds of work."""
@@ -33,10 +34,13 @@ class Queries:
         self._ledger = ledger
         self._engine = engine
         self._followers = 0
+        self._shared = SharedReads()
 
     async def job(self, job_id: str, sees: Sees) -> Job:
         """The job, or `JOB_NOT_FOUND`: another tenant's job is not found, not forbidden."""
-        job = (await self._load(job_id)).get(job_id)
+        return await self._shown(job_id, await self._find(job_id), sees)
+
+    async def _shown(self, job_id: str, job: Job | None, sees: Sees) -> Job:
         if job is None:
             await self._check_readable(job_id, sees)
         if job is None or not sees(job.spec.tenant_id):
@@ -55,37 +59,42 @@ class Queries:
         """The job once it has ended, or after `wait_seconds`, or once `should_stop_waiting` is true."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_seconds
-        with self.following():
+        with self.following(job_id) as followed:
             while True:
                 # The waiter must be registered before the job is read, or its end could be missed.
-                waiter = asyncio.ensure_future(self._engine.wait_for_change(job_id, self.look_seconds, True))
+                left = max(0.0, deadline - loop.time())
+                waiter = self._engine.wait_for_change(job_id, min(left, self.look_seconds(job_id)), True)
+                since = time.monotonic()
                 try:
-                    await asyncio.sleep(0)
                     stops = await should_stop_waiting()
-                    job = await self.job(job_id, sees)
-                    left = deadline - loop.time()
-                    if job.is_terminal or left <= 0 or stops:
+                    found = await followed.read("job", job_id, since, lambda: self._find(job_id))
+                    job = await self._shown(job_id, found, sees)
+                    if job.is_terminal or not left or stops:
                         return job
-                    await asyncio.wait({waiter}, timeout=left)
+                    await waiter
                 finally:
                     waiter.cancel()
 
     @contextmanager
-    def following(self) -> Iterator[None]:
-        """Counts a follower while it waits for changes of a job."""
+    def following(self, job_id: str, caller: str = "") -> Iterator[Followed]:
+        """For a follower of a job, while it waits for changes. Followers with the same caller share what they read."""
         self._followers += 1
         try:
-            yield
+            with self._shared.following((caller, job_id)) as followed:
+                yield followed
         finally:
             self._followers -= 1
 
-    @property
-    def look_seconds(self) -> float:
+    def look_seconds(self, job_id: str) -> float:
         """How long a follower waits for a notification before it reads the ledger. Changes by this process are notified
-        at once; with many followers, each reads less often for changes by other processes, and not all at the same
-        time."""
-        crowded_seconds = random.uniform(0.5, 1.5) * self._followers / LOOKS_PER_SECOND_MAX
-        return max(self._engine.changes_elsewhere_seconds, crowded_seconds)
+        at once; with many followers, each reads less often for changes by other processes. All followers of one job
+        look at the same time, so that they can share what they read; those of another job at another time."""
+        crowded_seconds = self._followers / LOOKS_PER_SECOND_MAX
+        if crowded_seconds <= self._engine.changes_elsewhere_seconds:
+            return self._engine.changes_elsewhere_seconds
+        place = hash(job_id) % LOOKS_PER_SECOND_MAX / LOOKS_PER_SECOND_MAX
+        left = (place - time.monotonic() / crowded_seconds) % 1.0
+        return (left if left >= 0.5 else left + 1.0) * crowded_seconds
 
     async def jobs(
         self, filter_: JobFilter, limit: int, before_id: str | None
@@ -120,8 +129,8 @@ class Queries:
         page = found[:limit]
         return page, page[-1].seq if len(found) > limit else None
 
-    async def _load(self, job_id: str) -> dict[str, Job]:
+    async def _find(self, job_id: str) -> Job | None:
         try:
-            return await self._ledger.load([job_id])
+            return (await self._ledger.load([job_id])).get(job_id)
         except LedgerUnavailable as error:
             raise InfrastructureError.unavailable(str(error)) from error

@@ -169,8 +169,8 @@ class OutboxEngine:
             raise InfrastructureError.unavailable(str(error)) from error
         return len(rows)
 
-    async def wait_for_change(self, job_id: str, timeout_seconds: float, until_ended: bool = False) -> bool:
-        return await self._watchers.wait(job_id, timeout_seconds, until_ended)
+    def wait_for_change(self, job_id: str, timeout_seconds: float, until_ended: bool = False) -> asyncio.Future[bool]:
+        return self._watchers.wait(job_id, timeout_seconds, until_ended)
 
     def checks(self) -> list[Check]:
         return [

@@ -173,8 +173,8 @@ class TemporalEngine:
         others = await self._elsewhere.retry_outbox() if self._elsewhere is not None else 0
         return len(waiting) + others
 
-    async def wait_for_change(self, job_id: str, timeout_seconds: float, until_ended: bool = False) -> bool:
-        return await self._watchers.wait(job_id, timeout_seconds, until_ended)
+    def wait_for_change(self, job_id: str, timeout_seconds: float, until_ended: bool = False) -> asyncio.Future[bool]:
+        return self._watchers.wait(job_id, timeout_seconds, until_ended)
 
     def checks(self) -> list[Check]:
         own = [Check(name="temporal", look=self._look_at_temporal)]
