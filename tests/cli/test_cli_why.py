@@ -15,7 +15,7 @@ from lucius.cli.output.formatting import distance
 from lucius.domain.attempt import Attempt, Failure, Verdict
 from lucius.domain.decide import decide
 from lucius.domain.effects import Event
-from lucius.domain.inputs import CancelAsked, DeadlinePassed, PauseAsked
+from lucius.domain.inputs import CancelAsked, DeadlinePassed, ForceCancelAsked, PauseAsked
 from lucius.domain.time import after, iso
 from lucius.testing.ledger_driver import ack, heartbeat, published, result
 from lucius.testing.samples import START, ManualClock, accepted
@@ -38,6 +38,7 @@ def lived(*moves: str, **wishes: Any) -> tuple[dict[str, Any], list[dict[str, An
         "fail for good": lambda job: result(job, Verdict.FAILED, retryable=False, error=Failure("BAD", "no text")),
         "pause": lambda job: PauseAsked("op"),
         "cancel": lambda job: CancelAsked("op", "sent by mistake"),
+        "force": lambda job: ForceCancelAsked("op", "it hangs"),
         "time runs out": lambda job: DeadlinePassed(),
     }
     attempts: dict[tuple[str, int], Attempt] = {}
@@ -157,7 +158,8 @@ def test_job_being_cancelled_says_who_wanted_it() -> None:
     assert "Being cancelled; service ocr is working" in text
     assert "the attempt fails, and the job ends CANCELLED." in text
     assert "Cancellation was requested by op, 1.0 s ago: sent by mistake" in text
-    assert not any("cancel" in command for command, _ in explanation.commands)
+    cancels = [command for command, _ in explanation.commands if "cancel" in command]
+    assert cancels == [f'lucius cancel {job["jobId"]} --force --reason "…"'], "only a forced one does more"
 
 
 def test_wait_that_should_be_over_asks_who_keeps_the_time() -> None:
@@ -212,3 +214,19 @@ def test_cancelled_job_says_who_wanted_it() -> None:
 )
 def test_job_of_another_version_is_explained_as_far_as_it_goes(job: dict[str, Any]) -> None:
     told(job, at(0))
+
+
+def test_step_that_makes_no_progress_is_told_with_its_age_and_the_way_out() -> None:
+    job, _ = lived("published", "ack", "half", "half", "half")
+    explanation, text = told(job, at(123))
+    assert "The step has been running for 2 min 01 s; its last progress was 2 min 00 s ago." in text
+    assert "(2 min 01 s ago), until" in text
+    assert explanation.commands[-1][0] == f'lucius cancel {job["jobId"]} --force --reason "…"'
+    silent, _ = lived("published", "ack")
+    assert "running for 1.0 s, and its service has reported no progress." in told(silent, at(3))[1]
+
+
+def test_forced_cancellation_is_told_with_who_and_why() -> None:
+    job, events = lived("published", "ack", "cancel", "force")
+    _, text = told(job, at(10), events)
+    assert "Cancellation was forced by op, 6.0 s ago: it hangs" in text

@@ -115,6 +115,7 @@ class Step(TypedDict):
     routing_key_used: str
     workspace_ref: str | None
     progress: Share
+    progress_at: Moment | None
     note: str | None
     artifacts: Raw
     output_ref: Raw
@@ -136,6 +137,9 @@ class Waiting(TypedDict):
     since: Moment
     until: Moment | None
     sentence: str
+    progress_at: Annotated[
+        Moment | None, Meta(description="While a service works: when it last reported another progress or note")
+    ]
 
 
 class Job(TypedDict):

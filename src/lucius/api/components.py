@@ -31,6 +31,7 @@ BODIES = (
     callbacks.Pull,
     commands.CommandBatch,
     requests.Reason,
+    requests.Cancel,
     runbook_requests.Nothing,
     runbooks.RunbookText,
     runbooks.RunbookDraft,

@@ -15,10 +15,10 @@ from lucius.api.endpoint import Call, answer
 from lucius.api.holding import HeldStream, hold, should_stop_waiting
 from lucius.api.job_views import show_event, show_job, show_step
 from lucius.api.lists import listing, shown
-from lucius.api.requests import JOB_ID, REASON_CHARS_MAX, SMALL_BODY_BYTES_MAX, Parameters, Reason, read_typed
+from lucius.api.requests import JOB_ID, REASON_CHARS_MAX, SMALL_BODY_BYTES_MAX, Cancel, Parameters, Reason, read_typed
 from lucius.domain.errors import CallerError, InfrastructureError, LuciusError
 from lucius.domain.fields import FieldFault, read_idempotency_key
-from lucius.domain.inputs import CancelAsked, Operation, PauseAsked, ResumeAsked
+from lucius.domain.inputs import CancelAsked, ForceCancelAsked, Operation, PauseAsked, ResumeAsked
 from lucius.domain.job import Job, JobStatus
 from lucius.domain.routing import normal_form
 from lucius.ports.ledger import JobFilter
@@ -154,25 +154,31 @@ async def _follow(call: Call, job: Job, seen: int) -> AsyncGenerator[bytes, None
             await context.engine.wait_for_change(job.job_id, context.queries.look_seconds)
 
 
-async def _operate(call: Call, name: str) -> Response:
-    body = await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
+async def cancel(call: Call) -> Response:
+    body = await read_typed(call.request, SMALL_BODY_BYTES_MAX, Cancel, may_be_empty=True)
+    reason = body.reason.replace("\x00", "").strip()[:REASON_CHARS_MAX] if body.reason else None
     by, key = call.caller.name, _key(call)
-    operation: Operation
-    match name:
-        case "cancel":
-            reason = body.reason.replace("\x00", "")[:REASON_CHARS_MAX] if body.reason else None
-            operation = CancelAsked(by, reason, key)
-        case "pause":
-            operation = PauseAsked(by, key)
-        case _:
-            operation = ResumeAsked(by, key)
+    if not body.force:
+        return await _operate(call, CancelAsked(by, reason or None, key))
+    if not reason:
+        detail = "to force a cancel, say why: the reason is kept in the audit trail"
+        raise CallerError.of("ENVELOPE_INVALID", detail, "/reason")
+    return await _operate(call, ForceCancelAsked(by, reason, key))
+
+
+async def pause(call: Call) -> Response:
+    await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
+    return await _operate(call, PauseAsked(call.caller.name, _key(call)))
+
+
+async def resume(call: Call) -> Response:
+    await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
+    return await _operate(call, ResumeAsked(call.caller.name, _key(call)))
+
+
+async def _operate(call: Call, operation: Operation) -> Response:
     done = await call.context.operations.apply(_job_id(call), operation, call.caller.sees)
-    return _done(done, key, {})
-
-
-cancel = partial(_operate, name="cancel")
-pause = partial(_operate, name="pause")
-resume = partial(_operate, name="resume")
+    return _done(done, operation.key, {})
 
 
 async def redrive(call: Call) -> Response:

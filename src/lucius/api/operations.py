@@ -41,10 +41,12 @@ def _list_errors(parameters: tuple[Parameter, ...]) -> tuple[str, ...]:
     return ("ENVELOPE_INVALID", *LIST_ERRORS) if LIMIT in parameters else ("ENVELOPE_INVALID",)
 
 
-def _act(name: str, handler: Handler, summary: str, errors: tuple[str, ...] = ACT_ERRORS) -> Operation:
+def _act(
+    name: str, handler: Handler, summary: str, errors: tuple[str, ...] = ACT_ERRORS, body: str = "Reason"
+) -> Operation:
     return Operation(
         method="POST", path=f"/v1/jobs/{{job_id}}:{name}", name=f"{name}Job", handler=handler, summary=summary,
-        tag="jobs", role="operate", body="Reason", body_required=False, status=202, answer="JobTaken", errors=errors,
+        tag="jobs", role="operate", body=body, body_required=False, status=202, answer="JobTaken", errors=errors,
         parameters=(JOB_ID, OPERATION_KEY),
     )  # fmt: skip
 
@@ -106,7 +108,7 @@ OPERATIONS: tuple[Operation, ...] = (
         Parameter("cursor", "query", "EventCursor", "The `next` of the previous page"),
         Parameter("Last-Event-ID", "header", "EventCursor", "In a stream: the `id` of the last event seen"),
     ),
-    _act("cancel", jobs.cancel, "Cancel a job; an attempt under way may finish"),
+    _act("cancel", jobs.cancel, "Cancel a job; an attempt under way may finish, unless it is forced", body="Cancel"),
     _act("pause", jobs.pause, "Start nothing new until the job is resumed"),
     _act("resume", jobs.resume, "Resume a paused job"),
     _act(

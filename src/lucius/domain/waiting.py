@@ -83,13 +83,9 @@ def _step_wait(job: Job, step: Step) -> tuple[str, Instant, str]:
             return "ACK", until, text
         case StepStatus.PROCESSING:
             share = f" ({step.progress:.0%} done)" if step.progress else ""
-            news = (
-                "it has reported no progress"
-                if step.progress_at is None
-                else f"with its last progress at {iso(step.progress_at)}"
-            )
-            began = iso(_work_began_at(step))
-            text = f"Service {service} has been working on {attempt} since {began}{share}, {news}"
+            at = step.progress_at
+            news = " and has reported no progress" if at is None else f", its last progress was at {iso(at)}"
+            text = f"Service {service} is working on {attempt}{share}: it began at {iso(_work_began_at(step))}{news}"
             return "RESULT", until, f"{text}; its lease ends at {iso(until)}."
         case _:
             why = step.error.message if step.error else "it failed"

@@ -214,11 +214,19 @@ def events(connection: Connection, job_id: str, limit: int, cursor: str, output:
 
 @click.command()
 @job_argument
+@click.option("--reason", help="Why; kept in the job's audit trail.")
+@click.option("--force", is_flag=True, help="End the job now, whatever its step does; needs a --reason.")
 @output_option
 @click.pass_obj
-def cancel(connection: Connection, job_id: str, output: str) -> None:
-    """Cancel a job. A step in progress may finish; nothing new starts."""
-    operate(connection, job_id, "cancel", output)
+def cancel(connection: Connection, job_id: str, reason: str | None, force: bool, output: str) -> None:
+    """Cancel a job. A step in progress may finish; nothing new starts.
+
+    With --force the job ends at once, for a step that hangs: its service is told to stop, and a result that still comes
+    is recorded as late.
+    """
+    if force and not (reason or "").strip():
+        raise click.UsageError("--force needs a --reason, which is kept in the job's audit trail")
+    operate(connection, job_id, "cancel", output, job_calls.cancel_body(reason, force))
 
 
 @click.command()
@@ -260,9 +268,11 @@ def redrive(connection: Connection, job_id: str, watching: bool, timeout: float,
 COMMANDS = (submit, validate, get, why, watch, list_jobs, events, cancel, pause, resume, redrive)
 
 
-def operate(connection: Connection, job_id: str, verb: str, output: str) -> None:
+def operate(
+    connection: Connection, job_id: str, verb: str, output: str, body: dict[str, Any] | None = None
+) -> None:
     with connection.open() as client:
-        answer = client.run(job_calls.operate(job_id, verb, patience_seconds=OPERATION_PATIENCE_SECONDS))
+        answer = client.run(job_calls.operate(job_id, verb, body, patience_seconds=OPERATION_PATIENCE_SECONDS))
     if output == "json":
         show_json(answer)
     else:

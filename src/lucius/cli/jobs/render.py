@@ -124,6 +124,7 @@ def job_facts(job: Job, now: datetime) -> list[tuple[str, str]]:
         ("Time", time_taken(job.get("created_at"), job.get("completed_at"), now)),
         ("Waits", text_of(waiting.get("sentence") or waiting.get("what"))),
         ("Since", distance(waiting.get("since"), now)),
+        ("Progress", progress_text(waiting, now)),
         ("Until", ", ".join(part for part in (text_of(until), distance(until, now)) if part)),
         ("Error", error_text(job.get("error"))),
         ("Result", ref_text(job.get("output_ref")) if job.get("status") == "SUCCEEDED" else ""),
@@ -135,6 +136,14 @@ def job_facts(job: Job, now: datetime) -> list[tuple[str, str]]:
 def waiting_of(job: Job) -> Mapping[str, Any]:
     waiting = job.get("waiting_on")
     return waiting if isinstance(waiting, Mapping) else {}
+
+
+def progress_text(waiting: Mapping[str, Any], now: datetime) -> str:
+    """When the service that works on the job last reported something new; empty if none works on it."""
+    if waiting.get("what") != "RESULT" or "progress_at" not in waiting:
+        return ""
+    ago = distance(waiting.get("progress_at"), now)
+    return f"last {ago}" if ago else "none reported"
 
 
 def ref_text(ref: Any) -> str:

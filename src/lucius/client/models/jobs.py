@@ -36,6 +36,8 @@ class Waiting(Model):
     since: datetime | None = None
     until: datetime | None = None
     sentence: str = ""
+    progress_at: datetime | None = None
+    """While a service works: when it last reported another progress or note."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,7 @@ class Step(Model):
     status: str = ""
     attempt_no: int = 0
     progress: float | None = None
+    progress_at: datetime | None = None
     note: str | None = None
     artifacts: dict[str, Any] | None = None
     output_ref: Any = None
