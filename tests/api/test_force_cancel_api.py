@@ -19,7 +19,9 @@ async def test_hung_step_is_seen_although_it_sends_heartbeats(any_api: Any) -> N
     await api.heartbeat(directive, progress=0.2, note="page 1")
     job = await api.job(job_id)
     waiting, step = job["waiting_on"], job["steps"][0]
-    assert (waiting["what"], waiting["since"]) == ("RESULT", step["started_at"]), "since it began, not since a heartbeat"
+    assert (waiting["what"], waiting["since"]) == ("RESULT", step["started_at"]), (
+        "since it began, not since a heartbeat"
+    )
     assert (waiting["progress_at"], step["progress_at"]) == (progressed, progressed)
     assert f"its last progress was at {progressed}" in waiting["sentence"]
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -40,9 +41,11 @@ class Step:
     eager: bool
     takes_attempt: bool
     is_async: bool
+    timeout: float | None
+    """How many seconds one attempt may take."""
 
     @classmethod
-    def of(cls, step_type: str, function: StepFunction, eager: bool) -> Step:
+    def of(cls, step_type: str, function: StepFunction, eager: bool, timeout: float | None = None) -> Step:
         """Raises `TypeError` for a function that cannot be called with a directive and a workspace."""
         if not step_type:
             raise TypeError("a step needs its type in protocols, such as 'OCR'")
@@ -52,11 +55,19 @@ class Step:
         if len(needed) not in (2, 3):
             name = getattr(function, "__name__", "the function")
             raise TypeError(f"{name} must take (directive, workspace) or (directive, workspace, attempt)")
-        return cls(step_type, function, eager, len(needed) == 3, inspect.iscoroutinefunction(function))
+        if timeout is not None and not _is_positive(timeout):
+            raise ValueError(f"timeout={timeout!r} of step {step_type} is not a positive number of seconds")
+        takes_attempt, is_async = len(needed) == 3, inspect.iscoroutinefunction(function)
+        return cls(step_type, function, eager, takes_attempt, is_async, timeout)
 
     def call(self, attempt: Attempt, workspace: Workspace) -> Any:
         arguments = (attempt.directive, workspace, attempt)
         return self.function(*arguments[: 3 if self.takes_attempt else 2])
+
+
+def _is_positive(seconds: object) -> bool:
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    return is_number and 0 < seconds < math.inf
 
 
 class StepRunner:

@@ -23,6 +23,7 @@ from lucius.platform.file_roots import FileRoots
 from lucius.platform.idempotency_store import IdempotencyStore, Owed, Seen, StoreFailed
 from lucius.platform.metrics import Metrics
 from lucius.platform.orchestrator import GIVE_UP, TRY_AGAIN, Callback, CallbackAnswer
+from lucius.platform.settings import name_of
 from lucius.platform.sources import Delivery
 from lucius.platform.steps import Outcome, Step, StepRunner
 from lucius.platform.traces import Traces
@@ -154,7 +155,7 @@ class Worker:
                     result: Outcome = failure_result(NonRetryable("STEP_TYPE_UNKNOWN", detail))
                 else:
                     work = self._runner.start(step, attempt)
-                    result = await self._watched(attempt, work, span.traceparent)
+                    result = await self._watched(attempt, work, span.traceparent, step)
                 outcome = _outcome_of(result)
                 span.ended(outcome)
                 self._metrics.attempt(directive.step_type, outcome, time.monotonic() - started)
@@ -191,8 +192,11 @@ class Worker:
         await delivery.complete()
         return False
 
-    async def _watched(self, attempt: Attempt, work: asyncio.Future[Outcome], traceparent: str | None) -> Outcome:
-        """The work's outcome, or that of stopping it. Sends heartbeats meanwhile."""
+    async def _watched(
+        self, attempt: Attempt, work: asyncio.Future[Outcome], traceparent: str | None, step: Step
+    ) -> Outcome:
+        """The work's outcome, or that of stopping it. Sends heartbeats meanwhile, but not beyond the step's time."""
+        seconds_max = min(self._work_seconds_max, step.timeout or self._work_seconds_max)
         left = asyncio.Event()
         loop = asyncio.get_running_loop()
         attempt.when_stopped(lambda: _set(loop, left))
@@ -200,13 +204,15 @@ class Worker:
         waiting = asyncio.create_task(left.wait())
         either: set[asyncio.Future[Any]] = {work, waiting}
         try:
-            async with asyncio.timeout(self._work_seconds_max):
+            async with asyncio.timeout(seconds_max):
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 if not work.done() and attempt.stopped is StopReason.CANCELLED:
                     await asyncio.wait({work})  # It may finish; a RESULT must report how it ended.
         except TimeoutError:
             attempt.stop(StopReason.STALE)
-            return failure_result(Retryable("WORK_TIMEOUT", f"not done in {self._work_seconds_max:g} s"))
+            limit = "its timeout" if seconds_max == step.timeout else name_of("work_seconds_max")
+            text = f"{step.step_type} was not done within the {seconds_max:g} s that {limit} allows"
+            return failure_result(Retryable("WORK_TIMEOUT", text))
         finally:
             for task in (beating, waiting):
                 task.cancel()

@@ -268,9 +268,7 @@ def redrive(connection: Connection, job_id: str, watching: bool, timeout: float,
 COMMANDS = (submit, validate, get, why, watch, list_jobs, events, cancel, pause, resume, redrive)
 
 
-def operate(
-    connection: Connection, job_id: str, verb: str, output: str, body: dict[str, Any] | None = None
-) -> None:
+def operate(connection: Connection, job_id: str, verb: str, output: str, body: dict[str, Any] | None = None) -> None:
     with connection.open() as client:
         answer = client.run(job_calls.operate(job_id, verb, body, patience_seconds=OPERATION_PATIENCE_SECONDS))
     if output == "json":

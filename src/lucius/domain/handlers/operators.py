@@ -38,7 +38,7 @@ def on_cancel(draft: Draft, fact: CancelAsked) -> None:
 
 
 def on_force_cancel(draft: Draft, fact: ForceCancelAsked) -> None:
-    """The live attempt is not waited for. If its directive is being published at this moment, no ACK of it is accepted."""
+    """Nobody waits for the live attempt. If its directive is being published right now, no ACK of it is accepted."""
     if draft.is_terminal:
         draft.outcome = Outcome.JOB_TERMINAL
         return
