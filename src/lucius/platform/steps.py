@@ -66,8 +66,7 @@ class Step:
 
 
 def _is_positive(seconds: object) -> bool:
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    return is_number and 0 < seconds < math.inf
+    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds < math.inf
 
 
 class StepRunner:
