@@ -12,13 +12,18 @@ from lucius.api.job_views import show_event, show_job, show_step
 from lucius.cli.jobs.render import ref_text
 from lucius.cli.jobs.why import Explanation, explain, explanation_lines
 from lucius.cli.output.formatting import distance
-from lucius.domain.attempt import Attempt, Failure, Verdict
+from lucius.domain.attempt import Attempt, Failure, Frame, Verdict
 from lucius.domain.decide import decide
 from lucius.domain.effects import Event
 from lucius.domain.inputs import CancelAsked, DeadlinePassed, ForceCancelAsked, PauseAsked
 from lucius.domain.time import after, iso
 from lucius.testing.ledger_driver import ack, heartbeat, published, result
 from lucius.testing.samples import START, ManualClock, accepted
+
+
+RAISED = Failure(
+    "SERVICE_DEFECT", "KeyError: 'page'", (Frame("service.py", 8, "work"), Frame("pdf.py", 12, "read")), "host.17.ab"
+)
 
 
 def at(seconds: float) -> datetime:
@@ -36,6 +41,8 @@ def lived(*moves: str, **wishes: Any) -> tuple[dict[str, Any], list[dict[str, An
         "succeed": result,
         "fail": lambda job: result(job, Verdict.FAILED, error=Failure("OOM", "out of memory")),
         "fail for good": lambda job: result(job, Verdict.FAILED, retryable=False, error=Failure("BAD", "no text")),
+        "raise": lambda job: result(job, Verdict.FAILED, error=RAISED),
+        "raise for good": lambda job: result(job, Verdict.FAILED, error=RAISED, retryable=False),
         "pause": lambda job: PauseAsked("op"),
         "cancel": lambda job: CancelAsked("op", "sent by mistake"),
         "force": lambda job: ForceCancelAsked("op", "it hangs"),
@@ -230,3 +237,11 @@ def test_forced_cancellation_is_told_with_who_and_why() -> None:
     job, events = lived("published", "ack", "cancel", "force")
     _, text = told(job, at(10), events)
     assert "Cancellation was forced by op, 6.0 s ago: it hangs" in text
+
+
+@pytest.mark.parametrize("move", ["raise", "raise for good"])
+def test_failure_is_told_with_where_it_was_raised_and_which_instance_ran_it(move: str) -> None:
+    job, _ = lived("published", "ack", move)
+    _, text = told(job, at(4))
+    assert "It was raised at pdf.py:12 in read, service.py:8 in work." in text
+    assert "The attempt was run by the instance host.17.ab." in text

@@ -103,7 +103,8 @@ async def test_attempt_that_ended_and_was_followed_in_one_turn_is_kept_as_it_end
         both = replace(driver.change(job, failed), after=follow.after, past_attempts=((0, past),))
         await driver.write(both)
         first, second = (await ledger.attempts(job.job_id))["ocr"]
-        assert (first.verdict, first.error) == (Verdict.FAILED, Failure("BUSY", "try later"))
+        failure = Failure("BUSY", "try later", instance="instance-1")
+        assert (first.verdict, first.error) == (Verdict.FAILED, failure)
         assert second.attempt_no == 2
 
 

@@ -87,7 +87,7 @@ class PlatformService:
             store = open_store(settings, self.name)
             owed = await store.open()
             stack.push_async_callback(store.close)
-            runner = StepRunner(settings.rehearsing)
+            runner = StepRunner(settings.rehearsing, settings.error_frames)
             stack.callback(runner.close)
             transport = open_transport(settings)
             stack.push_async_callback(transport.close)

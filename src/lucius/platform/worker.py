@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 import time
 import uuid
 from collections.abc import Coroutine, Mapping
@@ -37,6 +39,7 @@ OWED_MAX = 1_000
 """While this many RESULTs are unanswered, no more directives are taken."""
 GIVE_BACK_SECONDS = 3.0
 HEARTBEAT_SECONDS_MIN = 0.05
+HOST_CHARACTERS_MAX = 80
 
 log = logging.getLogger("lucius.platform")
 
@@ -65,7 +68,7 @@ class Worker:
         self._traces = traces
         self._work_seconds_max = work_seconds_max
         self._files = files
-        self._instance = uuid.uuid4().hex
+        self._instance = instance_name()
         """Distinguishes the orchestrator's answers to this replica from those to others."""
         self.slots = Capacity(concurrency)
         self.owed = Capacity(OWED_MAX)
@@ -243,6 +246,8 @@ class Worker:
             log.info("%s: stopped, the attempt is no longer current", directive.label)
             await self._store.settle(directive.key)
             return
+        if "error" in result:
+            result["error"]["instance"] = self._instance
         try:
             await self._store.finish(directive, result)
         except StoreFailed as error:
@@ -288,6 +293,11 @@ class Worker:
             attempt.stop(StopReason.STALE)
         elif answer.cancel_requested:
             attempt.stop(StopReason.CANCELLED)
+
+
+def instance_name() -> str:
+    """Host and process for people, and a random part, for process ids are used again."""
+    return f"{socket.gethostname()[:HOST_CHARACTERS_MAX]}.{os.getpid()}.{uuid.uuid4().hex[:12]}"
 
 
 def _result_callback(owed: Owed, result: dict[str, Any], traceparent: str | None) -> Callback:

@@ -63,11 +63,11 @@ class Workspace:
 
     def read(self, ref: Any, what: str = "ref", bytes_max: int = READ_BYTES_MAX) -> bytes:
         """The content of a ref, such as an artifact of an earlier step."""
-        path = path_of(ref, what)
+        path, uri = path_of(ref, what), ref_uri(ref, what)
         if path.is_relative_to(self._tenants_folder):
-            return read_file(self._place(path), what, bytes_max)
+            return read_file(self._place(path), what, bytes_max, uri)
         place = self._files.place_to_read(self._directive.tenant_id, path, what, self._root)
-        return read_file(place, what, bytes_max)
+        return read_file(place, what, bytes_max, uri)
 
     def publish(self, result: Path) -> bool:
         """Copy a result to the command's `output_ref` if that is a file; returns whether it did."""

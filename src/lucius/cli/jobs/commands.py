@@ -305,9 +305,9 @@ def show_job(job: dict[str, Any], output: str, attempts: bool = False) -> None:
     now = datetime.now(UTC)
     if sys.stdout.isatty():
         console = open_console()
-        console.print(job_view(job, now, console.width))
+        console.print(job_view(job, now, console.width, refs=True))
     else:
-        show_lines(job_lines(job, now))
+        show_lines(job_lines(job, now, refs=True))
     if attempts:
         click.echo()
         show_table(attempt_table(job["steps"], now))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lucius.cli.jobs.render import Job, Step, ref_text, waiting_of
+from lucius.cli.jobs.render import Job, Step, instance_of, raised_at, ref_text, waiting_of
 from lucius.cli.output.formatting import distance, error_text, moment, moment_text, text_of, time_taken
 
 OVERDUE_SECONDS = 10.0
@@ -85,7 +85,8 @@ def _wait(job: Job, step: Step, now: datetime) -> list[str]:
     then = _then(job, step)
     if until and (now - until).total_seconds() > OVERDUE_SECONDS:
         then = "That time has passed and nothing happened: is `lucius up` or `lucius reconciler` running?"
-    return [sentence, f"{', '.join(spans)}." if spans else "", _progress(waiting, step, now), then]
+    origin = _origin(step.get("error")) if waiting.get("what") == "RETRY" else []
+    return [sentence, *origin, f"{', '.join(spans)}." if spans else "", _progress(waiting, step, now), then]
 
 
 def _progress(waiting: Mapping[str, Any], step: Step, now: datetime) -> str:
@@ -170,7 +171,16 @@ def _end(name: str, job: Job, step: Step, now: datetime) -> list[str]:
         return [first, f"It was at {where}.", f"Error: {error}" if error else ""]
     tried = f", attempt {step['attempt_no']}" if step.get("attempt_no") else ""
     cause = CAUSES.get(text_of((job.get("error") or {}).get("code")), "")
-    return [first, f"It ended at {where}{tried}: {error or 'no reason was given'}", cause]
+    return [first, f"It ended at {where}{tried}: {error or 'no reason was given'}", cause, *_origin(job.get("error"))]
+
+
+def _origin(error: Any) -> list[str]:
+    """Where a failure was raised, and which instance of the service ran the attempt."""
+    places, instance = raised_at(error), instance_of(error)
+    return [
+        f"It was raised at {places}." if places else "",
+        f"The attempt was run by the instance {instance}." if instance else "",
+    ]
 
 
 def _after_end(job: Job, step: Step) -> list[tuple[str, str]]:

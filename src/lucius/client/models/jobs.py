@@ -12,9 +12,22 @@ from lucius.client.statuses import JOB_TERMINAL
 
 
 @dataclass(frozen=True, kw_only=True)
+class Frame(Model):
+    """Where an exception passed through."""
+
+    file: str = ""
+    line: int = 0
+    function: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Failure(Model):
     code: str
     message: str = ""
+    frames: list[Frame] = field(default_factory=list)
+    """Where the service raised it, the innermost last; empty if it does not say."""
+    instance: str | None = None
+    """The service instance that ran the attempt."""
 
 
 @dataclass(frozen=True, kw_only=True)
