@@ -20,7 +20,6 @@ from lucius.domain.time import after, iso
 from lucius.testing.ledger_driver import ack, heartbeat, published, result
 from lucius.testing.samples import START, ManualClock, accepted
 
-
 RAISED = Failure(
     "SERVICE_DEFECT", "KeyError: 'page'", (Frame("service.py", 8, "work"), Frame("pdf.py", 12, "read")), "host.17.ab"
 )

@@ -57,6 +57,9 @@ class JobTaken(TypedDict):
     status: Annotated[str, Meta(extra_json_schema=ref("JobStatus"))]
     replayed: NotRequired[Annotated[bool, Meta(description="Whether it was done before, under the same key")]]
     redrive_of: NotRequired[JobId]
+    detail: NotRequired[Annotated[str, Meta(description="Of a repeated command whose job had ended: how it ended")]]
+    completed_at: NotRequired[Moment]
+    error: NotRequired[Failure | None]
 
 
 class CommandBatchResults(TypedDict):
@@ -283,8 +286,16 @@ class DeadMessage(TypedDict):
     runbook: Annotated[RunbookDeadMessage | None, Meta(description="Null unless it is about a batch of a runbook")]
 
 
+class Dismissal(TypedDict):
+    jobId: JobId
+    dismissed_at: Moment
+    dismissed_by: str | None
+    reason: str | None
+
+
 class DeadLetters(JobList):
     messages: list[DeadMessage]
+    dismissals: Annotated[list[Dismissal], Meta(description="Of the jobs listed, with `dismissed=true`")]
 
 
 class LaneSubscription(TypedDict):

@@ -35,7 +35,7 @@ KEY_HEADER = "Idempotency-Key"
 _encode = msgspec.json.Encoder().encode
 
 
-def _job_id(call: Call) -> str:
+def read_job_id(call: Call) -> str:
     job_id: str = call.request.path_params["job_id"]
     if not JOB_ID.fullmatch(job_id):
         raise CallerError.of("JOB_NOT_FOUND", "there is no such job")
@@ -68,7 +68,7 @@ async def get_job(call: Call) -> Response:
     parameters = Parameters(call.request)
     wait_seconds = parameters.number("wait_seconds", 0.0, 0.0, call.context.settings.wait_seconds_max)
     parameters.close()
-    job_id, queries = _job_id(call), call.context.queries
+    job_id, queries = read_job_id(call), call.context.queries
     if wait_seconds:
         with hold(call, WaitKind.WAIT):
             job = await queries.job_when_ended(job_id, call.sees, wait_seconds, partial(should_stop_waiting, call))
@@ -79,7 +79,7 @@ async def get_job(call: Call) -> Response:
 
 async def get_steps(call: Call) -> Response:
     Parameters(call.request).close()
-    job = await call.context.queries.job(_job_id(call), call.caller.sees)
+    job = await call.context.queries.job(read_job_id(call), call.caller.sees)
     attempts = await call.context.queries.attempts(job.job_id)
     steps = [show_step(job, step, attempts.get(step.spec.step_id, [])) for step in job.steps]
     return answer(answers.Steps(steps=steps))
@@ -94,7 +94,7 @@ async def get_events(call: Call) -> Response:
         last = call.request.headers.get("last-event-id", "")
         seen = int(last) if last.isascii() and last.isdigit() and len(last) < 16 else after_seq
         return await _event_stream(call, seen)
-    job = await call.context.queries.job(_job_id(call), call.caller.sees)
+    job = await call.context.queries.job(read_job_id(call), call.caller.sees)
     events, next_seq = await call.context.queries.events(job.job_id, after_seq, limit)
     return answer(
         {"events": [show_event(event) for event in events], "next": str(next_seq) if next_seq is not None else None}
@@ -105,7 +105,7 @@ async def _event_stream(call: Call, seen: int) -> Response:
     slot = hold(call, WaitKind.STREAM)
     try:
         async with _stream_slot(call):
-            job = await call.context.queries.job(_job_id(call), call.caller.sees)
+            job = await call.context.queries.job(read_job_id(call), call.caller.sees)
     except BaseException:
         slot.release()
         raise
@@ -177,13 +177,13 @@ async def resume(call: Call) -> Response:
 
 
 async def _operate(call: Call, operation: Operation) -> Response:
-    done = await call.context.operations.apply(_job_id(call), operation, call.caller.sees)
+    done = await call.context.operations.apply(read_job_id(call), operation, call.caller.sees)
     return _done(done, operation.key, {})
 
 
 async def redrive(call: Call) -> Response:
     await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
-    job_id, key = _job_id(call), _key(call)
+    job_id, key = read_job_id(call), _key(call)
     done = await call.context.operations.redrive(job_id, call.caller.sees, key)
     return _done(done, key, {"Location": f"/v1/jobs/{done.job_id}"}, redrive_of=job_id)
 

@@ -144,6 +144,13 @@ OPERATIONS: tuple[Operation, ...] = (
     _admin(
         "dead-letters", "listDeadLetters", admin.list_dead_letters,
         "List jobs that failed finally, and messages that the bus gave up on", "DeadLetters", LIMIT, CURSOR,
+        Parameter("dismissed", "query", "Flag", "`true`: the jobs that were dismissed, and no messages"),
+    ),
+    Operation(
+        method="POST", path="/v1/admin/dead-letters/{job_id}:dismiss", name="dismissDeadLetter",
+        handler=admin.dismiss_dead_letter, tag="operators", summary="Take a failed job off the list of dead letters",
+        role="operate", on_all_tenants=True, body="Dismiss", answer="Dismissal", parameters=(JOB_ID,),
+        errors=(*JOB_ERRORS, *BODY_ERRORS, "CONFLICT"),
     ),
     _admin("lanes", "listLanes", admin.list_lanes, "List the lanes and how many messages wait on each", "LaneList"),
     _admin("tenants", "listTenants", admin.list_tenants, "List the tenants and their jobs in flight", "TenantList"),

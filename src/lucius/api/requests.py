@@ -95,6 +95,10 @@ class Reason(Struct, frozen=True, forbid_unknown_fields=True):
     reason: Annotated[str, stated(maxLength=REASON_CHARS_MAX)] | None = None
 
 
+class Dismiss(Struct, frozen=True, forbid_unknown_fields=True):
+    reason: Annotated[str, stated(minLength=1, maxLength=REASON_CHARS_MAX)]
+
+
 class Cancel(Struct, frozen=True, forbid_unknown_fields=True):
     reason: Annotated[str, stated(maxLength=REASON_CHARS_MAX)] | None = None
     force: Annotated[bool, Meta(description="End the job now, whatever its live attempt does; needs a reason")] = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK, EXIT_REFUSED, Invalid
+from lucius.cli.output.formatting import distance, error_text, text_of
 from lucius.cli.output.printing import (
     output_option,
     say_more,
@@ -55,27 +57,41 @@ def timeout_option(command: F) -> F:
 @file_argument
 @click.option("--watch", "watching", is_flag=True, help="Show progress until the job ends; exit code 1 if it fails.")
 @click.option("--idempotency-key", help="Overrides the key in the file; the same key means the same job.")
+@click.option("--new", "is_new", is_flag=True, help="Make a new job, even if the same command was submitted before.")
 @timeout_option
 @output_option
 @click.pass_obj
 def submit(
-    connection: Connection, file: Path, watching: bool, idempotency_key: str | None, timeout: float, output: str
+    connection: Connection,
+    file: Path,
+    watching: bool,
+    idempotency_key: str | None,
+    is_new: bool,
+    timeout: float,
+    output: str,
 ) -> None:
     """Submit the command in FILE (JSON; - is standard input).
 
     An input_ref or output_ref without a scheme is a path relative to FILE's folder, and is sent as a file:// URI.
+
+    The same command submitted twice is the same job, however it ended; --new makes a new one.
     """
     from lucius.cli.jobs.envelope import read_envelope_file
 
+    if is_new and idempotency_key is not None:
+        raise click.UsageError("--new makes a key of its own; leave out --idempotency-key")
     envelope = read_envelope_file(file)
+    if is_new:
+        idempotency_key = uuid.uuid4().hex
     if idempotency_key is not None:
         envelope["idempotency_key"] = idempotency_key
     with connection.open() as client:
         accepted, replayed = client.run(job_calls.submit_envelope(envelope))
         if output == "text":
-            hint = "the same command was submitted before; pass an --idempotency-key to run it again"
-            note = f" ({hint})" if replayed else ""
+            note = " (not a new job: the same command was submitted before)" if replayed else ""
             show_line(f"Job {accepted.get('jobId')} {accepted.get('status')}{note}")
+            if replayed:
+                show_lines(old_job_lines(accepted, datetime.now(UTC)))
         elif not watching:
             show_json(accepted)
         if watching:
@@ -263,6 +279,17 @@ def redrive(connection: Connection, job_id: str, watching: bool, timeout: float,
             show_json(new_job)
         if watching:
             follow(client, str(new_job.get("jobId")), timeout, output)
+
+
+def old_job_lines(accepted: dict[str, Any], now: datetime) -> list[str]:
+    """How the job of a command that was submitted before has ended, and how to run it again."""
+    job_id, status = text_of(accepted.get("jobId")), text_of(accepted.get("status"))
+    error, ago = error_text(accepted.get("error")), distance(accepted.get("completed_at"), now)
+    ended = [f"It ended {status} {ago}" + (f" with {error}" if error else "") + "."] if ago else []
+    redrive = (
+        [f"  lucius redrive {job_id}  continues it where it ended"] if status in ("FAILED_FINAL", "CANCELLED") else []
+    )
+    return [*ended, "  lucius submit --new …  runs the command again, as a new job", *redrive]
 
 
 COMMANDS = (submit, validate, get, why, watch, list_jobs, events, cancel, pause, resume, redrive)

@@ -39,6 +39,10 @@ class Accepted(Model):
     replayed: bool = False
     """The same command was submitted before: this is its job."""
     redrive_of: str | None = None
+    detail: str | None = None
+    """If the same command was submitted before and its job had ended: how it ended."""
+    completed_at: datetime | None = None
+    error: Failure | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
