@@ -32,6 +32,7 @@ ROUTES: list[tuple[str, str, str, bool]] = [
     ("POST", "/v1/admin/outbox/retry", "operate", True),
     ("GET", "/v1/admin/outbox", "operate", True),
     ("GET", "/v1/admin/dead-letters", "operate", True),
+    ("POST", f"/v1/admin/dead-letters/{NOBODY}:dismiss", "operate", True),
     ("GET", "/v1/admin/lanes", "operate", True),
     ("GET", "/v1/admin/tenants", "operate", True),
 ]
@@ -66,6 +67,8 @@ async def guarded(open_api: Any, tmp_path: Path) -> Any:
 def body_for(api: Any, path: str) -> Any:
     if path in ("/v1/commands", "/v1/commands:validate"):
         return api.envelope()
+    if path.endswith(":dismiss"):
+        return {"reason": "because"}
     return {"/v1/commands:batch": {"commands": [api.envelope()]}, "/v1/directives:pull": {"service": "ocr"}}.get(path)
 
 

@@ -39,6 +39,7 @@ ACCESS: dict[str, Access] = {
     **dict.fromkeys(("cancelJob", "pauseJob", "resumeJob", "redriveJob"), _OPERATE),
     **dict.fromkeys(("ackCallback", "resultCallback", "heartbeatCallback", "callbackBatch"), Access(None)),
     **dict.fromkeys(("retryOutbox", "listOutbox", "listDeadLetters", "listLanes", "listTenants"), _OPERATE_ALL),
+    "dismissDeadLetter": _OPERATE_ALL,
     **dict.fromkeys(("listRunbooks", "validateRunbook", "getRunbookSchema", "getRunbook", "diffRunbook"), _READ_ALL),
     **dict.fromkeys(("getRunbookEvents", "listBatches", "getBatch", "listMembers", "getBatchEvents"), _READ_ALL),
     "exportBatch": _READ_ALL,

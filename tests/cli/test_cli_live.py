@@ -196,6 +196,49 @@ def test_job_is_explained_from_queue_to_end(live: Live, tmp_path: Path) -> None:
     assert "JOB_NOT_FOUND" in live.lucius("why", "018f6b1e-7c00-7000-8000-0123456789ab", code=3).stderr
 
 
+def test_job_whose_service_hangs_is_cancelled_by_force(live: Live, tmp_path: Path) -> None:
+    job_id = live.submit(tmp_path, tenant_id="hanging")
+    directive = live.take("ocr")
+    live.tell(directive, "ack", acked_by="host.17.ab")
+    assert "and its service has reported no progress." in live.lucius("why", job_id).stdout
+    assert re.search(r"^Progress +none reported$", live.lucius("get", job_id).stdout, re.MULTILINE)
+    assert "--force needs a --reason" in live.lucius("cancel", job_id, "--force", code=2).stderr
+    assert "CANCELLING" in live.lucius("cancel", job_id).stdout
+    forced = live.lucius("cancel", job_id, "--force", "--reason", "ocr hangs")
+    assert forced.stdout.strip() == f"Job {job_id} CANCELLED"
+    why = live.lucius("why", job_id).stdout
+    assert re.search(r"Cancellation was forced by key:\S+, \S+ s ago: ocr hangs", why)
+
+
+def test_failed_command_submitted_again_is_told_and_a_new_job_can_be_asked_for(live: Live, tmp_path: Path) -> None:
+    file = command_file(tmp_path, tenant_id="again")
+    job_id = str(live.json("submit", file)["jobId"])
+    live.fail(live.take("ocr"))
+    told = live.lucius("submit", file).stdout
+    assert f"Job {job_id} FAILED_FINAL (not a new job: the same command was submitted before)" in told
+    assert re.search(r"It ended FAILED_FINAL \S+ s ago with BAD_INPUT: ", told)
+    assert f"lucius redrive {job_id}" in told
+    new_id = live.json("submit", file, "--new")["jobId"]
+    assert new_id != job_id
+    live.lucius("cancel", new_id)
+    assert (
+        "leave out --idempotency-key" in live.lucius("submit", file, "--new", "--idempotency-key", "k", code=2).stderr
+    )
+
+
+def test_dead_letter_is_dismissed_with_a_reason(live: Live, tmp_path: Path) -> None:
+    job_id = live.submit(tmp_path, tenant_id="dismissing")
+    live.fail(live.take("ocr"))
+    assert job_id in live.lucius("dead-letters").stdout
+    assert (
+        "is off the dead letters: sent by mistake"
+        in live.lucius("dismiss", job_id, "--reason", "sent by mistake").stdout
+    )
+    assert job_id not in live.lucius("dead-letters").stdout
+    shown = live.lucius("dead-letters", "--dismissed").stdout
+    assert re.search(rf"^{job_id}  key:\S+ +\S+ s ago +sent by mistake$", shown, re.MULTILINE)
+
+
 def test_failed_job_is_a_dead_letter_and_fits_on_a_terminal(live: Live, tmp_path: Path) -> None:
     job_id = live.submit(tmp_path, tenant_id="failing")
     live.fail(live.take("ocr"))

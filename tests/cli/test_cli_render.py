@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -224,3 +225,23 @@ def test_a_job_whose_rows_cannot_be_read_shows_that_in_place_of_its_status() -> 
     }
     (_, line) = tables.table_lines(render.job_table([unreadable], NOW))
     assert line.split() == ["0192-j2", "demo", "ROW_UNREADABLE"]
+
+
+def test_a_job_that_is_asked_for_shows_its_refs() -> None:
+    shown = job(input_ref={"uri": "file:///in.pdf"}, output_ref="file:///out.json")
+    lines = "\n".join(render.job_lines(shown, NOW, refs=True))
+    assert re.search(r"^Input +file:///in.pdf$", lines, re.MULTILINE)
+    assert re.search(r"^Output +file:///out.json$", lines, re.MULTILINE)
+    assert "file:///in.pdf" in rich_text(render.job_view(shown, NOW, 160, refs=True))
+    done = "\n".join(render.job_lines({**shown, "status": "SUCCEEDED"}, NOW, refs=True))
+    assert re.search(r"^Result +file:///out.json$", done, re.MULTILINE)
+    assert "Output" not in done
+
+
+def test_a_failure_shows_where_it_was_raised_and_by_which_instance() -> None:
+    frames = [{"file": "service.py", "line": 8, "function": "work"}, {"file": "pdf.py", "line": 12, "function": "read"}]
+    error = {"code": "SERVICE_DEFECT", "message": "KeyError", "frames": frames, "instance": "host.17.ab\x1b[2J"}
+    lines = "\n".join(render.job_lines(job(status="FAILED_FINAL", error=error), NOW))
+    assert re.search(r"^Raised at +pdf.py:12 in read, service.py:8 in work$", lines, re.MULTILINE)
+    assert "host.17.ab" in lines
+    assert "\x1b" not in lines

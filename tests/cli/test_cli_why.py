@@ -12,13 +12,17 @@ from lucius.api.job_views import show_event, show_job, show_step
 from lucius.cli.jobs.render import ref_text
 from lucius.cli.jobs.why import Explanation, explain, explanation_lines
 from lucius.cli.output.formatting import distance
-from lucius.domain.attempt import Attempt, Failure, Verdict
+from lucius.domain.attempt import Attempt, Failure, Frame, Verdict
 from lucius.domain.decide import decide
 from lucius.domain.effects import Event
-from lucius.domain.inputs import CancelAsked, DeadlinePassed, PauseAsked
+from lucius.domain.inputs import CancelAsked, DeadlinePassed, ForceCancelAsked, PauseAsked
 from lucius.domain.time import after, iso
 from lucius.testing.ledger_driver import ack, heartbeat, published, result
 from lucius.testing.samples import START, ManualClock, accepted
+
+RAISED = Failure(
+    "SERVICE_DEFECT", "KeyError: 'page'", (Frame("service.py", 8, "work"), Frame("pdf.py", 12, "read")), "host.17.ab"
+)
 
 
 def at(seconds: float) -> datetime:
@@ -36,8 +40,11 @@ def lived(*moves: str, **wishes: Any) -> tuple[dict[str, Any], list[dict[str, An
         "succeed": result,
         "fail": lambda job: result(job, Verdict.FAILED, error=Failure("OOM", "out of memory")),
         "fail for good": lambda job: result(job, Verdict.FAILED, retryable=False, error=Failure("BAD", "no text")),
+        "raise": lambda job: result(job, Verdict.FAILED, error=RAISED),
+        "raise for good": lambda job: result(job, Verdict.FAILED, error=RAISED, retryable=False),
         "pause": lambda job: PauseAsked("op"),
         "cancel": lambda job: CancelAsked("op", "sent by mistake"),
+        "force": lambda job: ForceCancelAsked("op", "it hangs"),
         "time runs out": lambda job: DeadlinePassed(),
     }
     attempts: dict[tuple[str, int], Attempt] = {}
@@ -157,7 +164,8 @@ def test_job_being_cancelled_says_who_wanted_it() -> None:
     assert "Being cancelled; service ocr is working" in text
     assert "the attempt fails, and the job ends CANCELLED." in text
     assert "Cancellation was requested by op, 1.0 s ago: sent by mistake" in text
-    assert not any("cancel" in command for command, _ in explanation.commands)
+    cancels = [command for command, _ in explanation.commands if "cancel" in command]
+    assert cancels == [f'lucius cancel {job["jobId"]} --force --reason "…"'], "only a forced one does more"
 
 
 def test_wait_that_should_be_over_asks_who_keeps_the_time() -> None:
@@ -212,3 +220,27 @@ def test_cancelled_job_says_who_wanted_it() -> None:
 )
 def test_job_of_another_version_is_explained_as_far_as_it_goes(job: dict[str, Any]) -> None:
     told(job, at(0))
+
+
+def test_step_that_makes_no_progress_is_told_with_its_age_and_the_way_out() -> None:
+    job, _ = lived("published", "ack", "half", "half", "half")
+    explanation, text = told(job, at(123))
+    assert "The step has been running for 2 min 01 s; its last progress was 2 min 00 s ago." in text
+    assert "(2 min 01 s ago), until" in text
+    assert explanation.commands[-1][0] == f'lucius cancel {job["jobId"]} --force --reason "…"'
+    silent, _ = lived("published", "ack")
+    assert "running for 1.0 s, and its service has reported no progress." in told(silent, at(3))[1]
+
+
+def test_forced_cancellation_is_told_with_who_and_why() -> None:
+    job, events = lived("published", "ack", "cancel", "force")
+    _, text = told(job, at(10), events)
+    assert "Cancellation was forced by op, 6.0 s ago: it hangs" in text
+
+
+@pytest.mark.parametrize("move", ["raise", "raise for good"])
+def test_failure_is_told_with_where_it_was_raised_and_which_instance_ran_it(move: str) -> None:
+    job, _ = lived("published", "ack", move)
+    _, text = told(job, at(4))
+    assert "It was raised at pdf.py:12 in read, service.py:8 in work." in text
+    assert "The attempt was run by the instance host.17.ab." in text

@@ -14,7 +14,7 @@ from lucius.client import AsyncClient, Client, Conflict, Job, envelope
 from lucius.client.call import Call, Json
 from lucius.client.calls import services
 from lucius.client.client import Admin, Batches, Runbooks
-from lucius.client.errors import content_of
+from lucius.client.errors import Refused, content_of
 
 RUNBOOK = """\
 name: move
@@ -75,6 +75,8 @@ def test_every_method_reads_what_a_real_server_answers(server: str) -> None:
         assert recorder.admin.lanes()["items"] is not None
         assert recorder.admin.tenants()["items"] is not None
         assert "messages" in recorder.admin.dead_letters(limit=5)
+        with pytest.raises(Refused, match="JOB_NOT_FOUND"):
+            recorder.admin.dismiss("018f6b1e-7c00-7000-8000-0123456789ab", reason="because")
     assert used >= every_method(), every_method() - used
 
 

@@ -22,6 +22,7 @@ from lucius.domain.inputs import (
     DeadlinePassed,
     DirectiveWithdrawn,
     DispatchDue,
+    ForceCancelAsked,
     HeartbeatSeen,
     Input,
     PauseAsked,
@@ -120,7 +121,7 @@ def test_job_table_goes_nowhere_the_specification_does_not() -> None:
 def inputs_for(job: Job) -> Iterator[Input]:
     """Every kind of input, about the current attempt, another attempt, another lease, another step, no step."""
     yield from (CancelAsked("op"), PauseAsked("op"), ResumeAsked("op"), DispatchDue(), DispatchDue(force=True))
-    yield from (DeadlinePassed(False), DeadlinePassed(True))
+    yield from (DeadlinePassed(False), DeadlinePassed(True), ForceCancelAsked("op", "it hangs"))
     for step in job.steps:
         name, no = step.spec.step_id, step.attempt_no
         lease = step.attempt.lease_id if step.attempt else "none yet"
@@ -241,6 +242,7 @@ KINDS = (
     "deadline",
     "still_queued",
     "cancel",
+    "force_cancel",
     "pause",
     "resume",
 )
@@ -304,6 +306,8 @@ def fact_of(kind: str, whom: str, job: Job, told: list[Input]) -> Input:
             return DeadlinePassed(still_queued=True)
         case "cancel":
             return CancelAsked("op")
+        case "force_cancel":
+            return ForceCancelAsked("op", "it hangs")
         case "pause":
             return PauseAsked("op")
         case _:

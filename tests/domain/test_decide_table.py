@@ -263,7 +263,7 @@ def test_result_of_the_last_step_ends_the_job(clock: ManualClock) -> None:
 
 def test_result_failed_waits_for_the_execution_backoff(scenario: JobScenario) -> None:
     scenario.clock._jitter = 0.0
-    error = Failure("OOM", "out of memory")
+    error = Failure("OOM", "out of memory", instance="instance-1")
     for attempt_no, backoff in ((1, 30), (2, 120)):
         scenario.tell(ack(scenario.job), result(scenario.job, FAILED, error=error))
         step = scenario.job.current_step

@@ -116,7 +116,8 @@ async def test_attempt_that_ended_and_was_followed_in_one_turn_is_kept_as_it_end
         both = replace(driver.change(job, failed), after=follow.after, past_attempts=((0, past),))
         await driver.write(both)
         first, second = (await ledger.attempts(job.job_id))["ocr"]
-        assert (first.verdict, first.error) == (Verdict.FAILED, Failure("BUSY", "try later"))
+        failure = Failure("BUSY", "try later", instance="instance-1")
+        assert (first.verdict, first.error) == (Verdict.FAILED, failure)
         assert second.attempt_no == 2
 
 
@@ -166,14 +167,20 @@ async def test_causes_and_signatures_have_columns(database: Database, clock: Man
     assert found[broken.job_id] == (None, "OCR_EMBEDDING_SIS/1/ocr/BROKEN: it broke")
 
 
-def test_documents_of_this_version_stay_readable() -> None:
+@pytest.mark.parametrize("progress_at", ["", ",4"], ids=["before progress_at", "with progress_at"])
+def test_documents_of_this_version_stay_readable(progress_at: str) -> None:
     """As a ledger of this version holds them: a change that cannot read these cannot read what is stored."""
     state = (
         '[0,1,3,[["PROCESSING",5,1,[1,"lease",1,"PROCESSING","SENT",9,2,3,"one",null,null,{"code":"C","message":"m"}],'
-        '30,null,40,0.5,"half",null,3,null,{"a":1},null,false]],{"code":"E","message":"x"},true,["0/1/ACK/DUPLICATE"]]'
+        '30,null,40,0.5,"half",null,3,null,{"a":1},null,false'
+        + progress_at
+        + ']],{"code":"E","message":"x"},true,["0/1/ACK/DUPLICATE"]]'
     )
     read = documents.decode_state(state)
-    assert msgspec.json.decode(msgspec.json.encode(read)) == msgspec.json.decode(state)
+    written = msgspec.json.decode(msgspec.json.encode(read))
+    if not progress_at:
+        assert written[3][0].pop() is None
+    assert written == msgspec.json.decode(state)
     sound = documents.decode_state("[0,1,3,[]]")
     assert (sound.error, sound.dead_letter, sound.callbacks_recorded) == (None, False, ())
     events = '[100,[[0,"ACCEPTED",null,null,null,0],[5,"PUBLISHED","ocr",1,2,2,{"a":1}]]]'

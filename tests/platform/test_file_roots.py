@@ -55,7 +55,7 @@ class Machine:
 
     def write(self, path: Path | str, tenant: str = "acme") -> None:
         workspace = self.workspace(path, tenant)
-        assert workspace.publish(workspace.write("result", "mine"))
+        workspace.publish(workspace.write("result", "mine"))
 
     def is_untouched(self) -> bool:
         return all(path.read_text() == SECRET for path in self.secrets)

@@ -14,6 +14,7 @@ from lucius.platform import Directive, PlatformSettings, Workspace, rehearse
 from lucius.platform.metrics import Metrics
 from lucius.platform.orchestrator import Callback, CallbackAnswer
 from lucius.platform.settings import name_of
+from lucius.platform.worker import ACK_SECONDS_MAX
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "platform.md").read_text("utf-8")
@@ -35,15 +36,21 @@ def test_every_setting_is_told_with_its_default_and_limits() -> None:
     assert list(told) == [name_of(one.name) for one in fields(PlatformSettings)]
     for one in fields(PlatformSettings):
         _, default, limits, meaning = told[name_of(one.name)]
-        shown = (
-            "false" if one.default is False else f"{one.default:g}" if isinstance(one.default, float) else one.default
-        )
+        is_flag, is_number = isinstance(one.default, bool), isinstance(one.default, float)
+        shown = str(one.default).lower() if is_flag else f"{one.default:g}" if is_number else one.default
         assert default == ("empty" if one.default == "" else f"`{shown}`"), one.name
         if "max" in one.metadata:
             assert limits == f"{one.metadata['min']} to {one.metadata['max']}", one.name
         for choice in one.metadata.get("choices", ()):
             assert f"`{choice}`" in limits
         assert meaning
+
+
+def test_how_long_an_ack_is_tried_is_told() -> None:
+    lifecycle = PAGE.partition("\n## Directive lifecycle\n")[2].partition("\n## ")[0]
+    told = re.findall(r"retried for up to (\d+) minutes|no response within (\d+) minutes", lifecycle)
+    assert {float(first or second) * 60 for first, second in told} == {ACK_SECONDS_MAX}
+    assert "30 s" not in lifecycle
 
 
 def test_every_metric_is_told_with_its_kind_and_labels() -> None:

@@ -270,8 +270,13 @@ def test_what_earlier_steps_of_the_tenant_left_may_be_read(tmp_path: Path) -> No
 def test_a_result_is_published_to_files_only(tmp_path: Path) -> None:
     result = tmp_path / "result"
     result.write_text("whole")
-    assert not opened(tmp_path, output_ref="https://example.com/out").publish(result)
-    assert opened(tmp_path, output_ref={"uri": (tmp_path / "new" / "out").as_uri()}).publish(result)
+    elsewhere = opened(tmp_path, output_ref={"uri": "s3://bucket/out.json"})
+    for publishing in (lambda: elsewhere.publish(result), elsewhere.check_output):
+        with pytest.raises(
+            NonRetryable, match=r"REF_SCHEME_UNSUPPORTED.*output_ref s3://bucket/out\.json.*writes file://"
+        ):
+            publishing()
+    opened(tmp_path, output_ref={"uri": (tmp_path / "new" / "out").as_uri()}).publish(result)
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]
     for folder in (f"{tmp_path.as_uri()}/", tmp_path.as_uri()):
         with pytest.raises(NonRetryable, match="OUTPUT_REF_INVALID"):

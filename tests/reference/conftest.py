@@ -97,6 +97,7 @@ class FakeOrchestrator:
             "payload": {},
             "previous": {},
             "output_ref": "https://example.com/unwritten",
+            "last_step": False,
             **fields,
         }
 

@@ -111,7 +111,7 @@ def test_step_type_and_folder_can_be_chosen(here: Path) -> None:
     project = here / "services" / "my fields"
     (protocol,) = FileRegistry(project / "registry").snapshot().protocols.values()
     assert (protocol.id, protocol.steps[0].type) == ("INVOICE_FIELDS", "EXTRACT")
-    assert '@service.step("EXTRACT")' in (project / "service.py").read_text("utf-8")
+    assert '@service.step("EXTRACT", timeout=600)' in (project / "service.py").read_text("utf-8")
     assert "cd 'services/my fields' && python service.py" in made.output
 
 

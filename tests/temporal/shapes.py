@@ -254,6 +254,21 @@ async def cancel_unanswered(harness: TemporalHarness) -> str:
     return job_id
 
 
+async def cancel_forced(harness: TemporalHarness) -> str:
+    """A service hangs: neither its work nor the cancel before is waited for."""
+    await harness.start()
+    job_id = await harness.submit(rules_version=2)
+    work = await harness.take()
+    await harness.ack(work)
+    await harness.until(job_id, StepStatus.PROCESSING)
+    await harness.heartbeat(work, 0.5)
+    await harness.cancel(job_id)
+    await harness.until(job_id, JobStatus.CANCELLING)
+    await harness.force_cancel(job_id)
+    await harness.until(job_id, JobStatus.CANCELLED)
+    return job_id
+
+
 async def cancel_queued_by_old_rules(harness: TemporalHarness) -> str:
     """As it was under rules 1: the ack deadline is moved on while the directive is queued, and nothing is withdrawn."""
     await harness.start()
@@ -394,6 +409,7 @@ OUTSIDE: dict[str, Shape] = {
     "cancel_unanswered": cancel_unanswered,
     "cancel_queued_by_old_rules": cancel_queued_by_old_rules,
     "cancel_before_start": cancel_before_start,
+    "cancel_forced": cancel_forced,
     "pause_and_resume": pause_and_resume,
     "publish_refused": publish_refused,
     "bus_away": bus_away,
@@ -412,6 +428,7 @@ INSIDE: dict[str, Shape] = {
     "ack_timeout_inside": ack_timeout,
     "cancel_in_work_inside": cancel_in_work,
     "cancel_withdrawn_inside": cancel_withdrawn,
+    "cancel_forced_inside": cancel_forced,
     "pause_and_resume_inside": pause_and_resume,
     "refused_inside": refused_inside,
     "redrive_inside": redrive,

@@ -7,13 +7,21 @@ from starlette.responses import Response
 from lucius.api import answers
 from lucius.api.endpoint import Call, answer
 from lucius.api.job_views import show_attempt, show_unreadable
+from lucius.api.jobs import read_job_id
 from lucius.api.lists import listing, shown
-from lucius.api.requests import SMALL_BODY_BYTES_MAX, Parameters, read_body
+from lucius.api.requests import (
+    REASON_CHARS_MAX,
+    SMALL_BODY_BYTES_MAX,
+    Dismiss,
+    Parameters,
+    read_body,
+    read_typed,
+)
 from lucius.domain.errors import CallerError
 from lucius.domain.protocol import Protocol
 from lucius.domain.routing import LANE_COUNT, lane_topic
 from lucius.domain.time import iso
-from lucius.ports.ledger import JobFilter, OutboxRow, UnreadableJob
+from lucius.ports.ledger import Closing, JobFilter, OutboxRow, UnreadableJob
 from lucius.usecases.readiness import Status
 
 LIST_MAX = 100
@@ -84,9 +92,12 @@ async def list_dead_letters(call: Call) -> Response:
     parameters = Parameters(call.request)
     limit = parameters.whole("limit", LIST_MAX, 1, call.context.settings.page_size_max)
     cursor = parameters.job_cursor()
+    is_dismissed = parameters.choice("dismissed", ("true", "false")) == "true"
     parameters.close()
-    jobs, after_id = await call.context.queries.jobs(JobFilter(dead_letter=True), limit, cursor)
-    letters = await call.context.bus.dead_letters(limit)
+    wanted = JobFilter(dead_letter=not is_dismissed, dismissed=is_dismissed)
+    jobs, after_id = await call.context.queries.jobs(wanted, limit, cursor)
+    closings = await call.context.ledger.closings([job.job_id for job in jobs]) if is_dismissed else {}
+    letters = [] if is_dismissed else await call.context.bus.dead_letters(limit)
     about = await call.context.runbooks.dead_letters.describe(letters)
     messages: list[answers.DeadMessage] = [
         {"messageId": letter.ref.message_id, "topic": letter.ref.topic, "subscription": letter.ref.subscription,
@@ -94,7 +105,26 @@ async def list_dead_letters(call: Call) -> Response:
          "runbook": about.get(letter.ref)}
         for letter in letters
     ]  # fmt: skip
-    return answer(answers.DeadLetters(items=await shown(jobs), messages=messages, next=after_id))
+    dismissals = [_show_dismissal(closings[job.job_id]) for job in jobs if job.job_id in closings]
+    return answer(answers.DeadLetters(items=await shown(jobs), messages=messages, dismissals=dismissals, next=after_id))
+
+
+async def dismiss_dead_letter(call: Call) -> Response:
+    body = await read_typed(call.request, SMALL_BODY_BYTES_MAX, Dismiss)
+    reason = body.reason.replace("\x00", "").strip()[:REASON_CHARS_MAX]
+    if not reason:
+        raise CallerError.of("ENVELOPE_INVALID", "say why it is dismissed: the reason is kept", "/reason")
+    by, sees = call.caller.name, call.caller.sees
+    return answer(_show_dismissal(await call.context.operations.dismiss(read_job_id(call), by, reason, sees)))
+
+
+def _show_dismissal(closing: Closing) -> answers.Dismissal:
+    return {
+        "jobId": closing.job_id,
+        "dismissed_at": iso(closing.at),
+        "dismissed_by": closing.by,
+        "reason": closing.reason,
+    }
 
 
 async def list_lanes(call: Call) -> Response:

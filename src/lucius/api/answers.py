@@ -57,6 +57,9 @@ class JobTaken(TypedDict):
     status: Annotated[str, Meta(extra_json_schema=ref("JobStatus"))]
     replayed: NotRequired[Annotated[bool, Meta(description="Whether it was done before, under the same key")]]
     redrive_of: NotRequired[JobId]
+    detail: NotRequired[Annotated[str, Meta(description="Of a repeated command whose job had ended: how it ended")]]
+    completed_at: NotRequired[Moment]
+    error: NotRequired[Failure | None]
 
 
 class CommandBatchResults(TypedDict):
@@ -115,6 +118,7 @@ class Step(TypedDict):
     routing_key_used: str
     workspace_ref: str | None
     progress: Share
+    progress_at: Moment | None
     note: str | None
     artifacts: Raw
     output_ref: Raw
@@ -136,6 +140,9 @@ class Waiting(TypedDict):
     since: Moment
     until: Moment | None
     sentence: str
+    progress_at: Annotated[
+        Moment | None, Meta(description="While a service works: when it last reported another progress or note")
+    ]
 
 
 class Job(TypedDict):
@@ -279,8 +286,16 @@ class DeadMessage(TypedDict):
     runbook: Annotated[RunbookDeadMessage | None, Meta(description="Null unless it is about a batch of a runbook")]
 
 
+class Dismissal(TypedDict):
+    jobId: JobId
+    dismissed_at: Moment
+    dismissed_by: str | None
+    reason: str | None
+
+
 class DeadLetters(JobList):
     messages: list[DeadMessage]
+    dismissals: Annotated[list[Dismissal], Meta(description="Of the jobs listed, with `dismissed=true`")]
 
 
 class LaneSubscription(TypedDict):

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from lucius.api.bodies import UNREADABLE, body_error
-from lucius.domain.attempt import NULL, Failure, Verdict
+from lucius.domain.attempt import NULL, Failure, Frame, Verdict
 from lucius.domain.callbacks import CallbackIds
 from lucius.domain.errors import CallerError
 from lucius.domain.inputs import Acked, Callback, HeartbeatSeen, Resulted
@@ -20,15 +20,26 @@ CODE_CHARS_MAX = 128
 MESSAGE_CHARS_MAX = 4_096
 NOTE_CHARS_MAX = 1_024
 ACKED_BY_CHARS_MAX = 128
+FRAMES_MAX = 10
+FRAME_CHARS_MAX = 256
+LINE_MAX = 2**31 - 1
 DEPTH_MAX = 32
 """Levels of artifacts."""
 RATE_LIMITED_SECONDS = 30.0
 """How long to wait if a service was rate-limited and did not say for how long."""
 
 
+class ReportedFrame(Struct, frozen=True):
+    file: str = ""
+    line: int = 0
+    function: str = ""
+
+
 class ReportedError(Struct, frozen=True):
     code: str = "STEP_FAILED"
     message: str = ""
+    frames: list[ReportedFrame] | None = None
+    instance: str | None = None
 
 
 class CallbackBody(Struct, frozen=True, kw_only=True):
@@ -125,7 +136,16 @@ def _clean(text: str, chars_max: int) -> str:
 def _read_error(error: ReportedError | None) -> Failure | None:
     if error is None:
         return None
-    return Failure(_clean(error.code, CODE_CHARS_MAX) or "STEP_FAILED", _clean(error.message, MESSAGE_CHARS_MAX))
+    frames = (
+        Frame(_clean(one.file, FRAME_CHARS_MAX), min(max(one.line, 0), LINE_MAX), _clean(one.function, FRAME_CHARS_MAX))
+        for one in (error.frames or ())[-FRAMES_MAX:]
+    )
+    return Failure(
+        _clean(error.code, CODE_CHARS_MAX) or "STEP_FAILED",
+        _clean(error.message, MESSAGE_CHARS_MAX),
+        tuple(frames),
+        _clean(error.instance, ACKED_BY_CHARS_MAX) if error.instance else None,
+    )
 
 
 def _read_progress(body: HeartbeatBody) -> tuple[float | None, str | None]:

@@ -14,8 +14,10 @@ from lucius.api.problems import describe
 from lucius.api.requests import decode_typed, find_header, read_body, read_document
 from lucius.domain.errors import CallerError, LuciusError
 from lucius.domain.fields import is_traceparent
+from lucius.domain.job import Job, JobStatus
 from lucius.domain.json_types import ref, stated
 from lucius.domain.strict_json import parse
+from lucius.domain.time import iso
 from lucius.settings import Settings
 from lucius.usecases.accept import Taken
 
@@ -111,4 +113,17 @@ def _result(outcome: Taken | LuciusError) -> JobTaken | RefusedCommand:
 
 
 def _taken(taken: Taken) -> JobTaken:
-    return {"jobId": taken.job_id, "status": taken.status, "replayed": taken.replayed}
+    shown: JobTaken = {"jobId": taken.job_id, "status": taken.status, "replayed": taken.replayed}
+    job = taken.ended
+    if job is not None and job.completed_at is not None:
+        shown["completed_at"], shown["error"], shown["detail"] = iso(job.completed_at), job.error, _old_job(job)
+    return shown
+
+
+def _old_job(job: Job) -> str:
+    ended = f"it ended {job.status.value} at {iso(job.completed_at or 0)}"
+    if job.error is not None:
+        ended += f" with {job.error.code}: {job.error.message}"
+    redrive = "" if job.status is JobStatus.SUCCEEDED else "; to continue where it ended, redrive it"
+    again = "To run the same command again, send it with another idempotency_key"
+    return f"This is not a new job: the same command was accepted before, and {ended}. {again}{redrive}."

@@ -38,5 +38,6 @@ EXAMPLES: dict[str, Any] = {
     "callbackBatch": {"callbacks": [{"type": "ACK", **_IDS, "callback_token": "v1.k1.1767225600.c2lnbmF0dXJl"}]},
     "pullDirectives": {"service": "ocr", "max": 10, "wait_seconds": 20},
     "cancelJob": {"reason": "sent by mistake"},
+    "dismissDeadLetter": {"reason": "the client has withdrawn it"},
     **RUNBOOK_EXAMPLES,
 }

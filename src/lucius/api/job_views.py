@@ -43,6 +43,7 @@ def show_job(job: Job) -> answers.Job:
             "since": iso(waits.since),
             "until": _iso(waits.until),
             "sentence": waits.sentence,
+            "progress_at": _iso(waits.progress_at),
         }
         if waits
         else None,
@@ -89,6 +90,7 @@ def show_step(job: Job, step: Step, attempts: list[Attempt] | None = None) -> an
         "routing_key_used": routing.routing_key_used,
         "workspace_ref": f"{step.spec.workspace_ref}/{step.attempt_no}/" if attempt else None,
         "progress": step.progress,
+        "progress_at": _iso(step.progress_at),
         "note": step.note,
         "artifacts": step.artifacts,
         "output_ref": step.output_ref,

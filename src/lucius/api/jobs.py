@@ -16,11 +16,11 @@ from lucius.api.endpoint import Call, answer
 from lucius.api.holding import HeldStream, hold, should_stop_waiting
 from lucius.api.job_views import show_event, show_job, show_step
 from lucius.api.lists import listing, shown
-from lucius.api.requests import JOB_ID, REASON_CHARS_MAX, SMALL_BODY_BYTES_MAX, Parameters, Reason, read_typed
+from lucius.api.requests import JOB_ID, REASON_CHARS_MAX, SMALL_BODY_BYTES_MAX, Cancel, Parameters, Reason, read_typed
 from lucius.domain.effects import Event
 from lucius.domain.errors import CallerError, InfrastructureError, LuciusError
 from lucius.domain.fields import FieldFault, read_idempotency_key
-from lucius.domain.inputs import CancelAsked, Operation, PauseAsked, ResumeAsked
+from lucius.domain.inputs import CancelAsked, ForceCancelAsked, Operation, PauseAsked, ResumeAsked
 from lucius.domain.job import Job, JobStatus
 from lucius.domain.routing import normal_form
 from lucius.ports.ledger import JobFilter
@@ -38,7 +38,7 @@ KEY_HEADER = "Idempotency-Key"
 _encode = msgspec.json.Encoder().encode
 
 
-def _job_id(call: Call) -> str:
+def read_job_id(call: Call) -> str:
     job_id: str = call.request.path_params["job_id"]
     if not JOB_ID.fullmatch(job_id):
         raise CallerError.of("JOB_NOT_FOUND", "there is no such job")
@@ -71,7 +71,7 @@ async def get_job(call: Call) -> Response:
     parameters = Parameters(call.request)
     wait_seconds = parameters.number("wait_seconds", 0.0, 0.0, call.context.settings.wait_seconds_max)
     parameters.close()
-    job_id, queries = _job_id(call), call.context.queries
+    job_id, queries = read_job_id(call), call.context.queries
     if wait_seconds:
         with hold(call, WaitKind.WAIT):
             job = await queries.job_when_ended(job_id, call.sees, wait_seconds, partial(should_stop_waiting, call))
@@ -82,7 +82,7 @@ async def get_job(call: Call) -> Response:
 
 async def get_steps(call: Call) -> Response:
     Parameters(call.request).close()
-    job = await call.context.queries.job(_job_id(call), call.caller.sees)
+    job = await call.context.queries.job(read_job_id(call), call.caller.sees)
     attempts = await call.context.queries.attempts(job.job_id)
     steps = [show_step(job, step, attempts.get(step.spec.step_id, [])) for step in job.steps]
     return answer(answers.Steps(steps=steps))
@@ -97,7 +97,7 @@ async def get_events(call: Call) -> Response:
         last = call.request.headers.get("last-event-id", "")
         seen = int(last) if last.isascii() and last.isdigit() and len(last) < 16 else after_seq
         return await _event_stream(call, seen)
-    job = await call.context.queries.job(_job_id(call), call.caller.sees)
+    job = await call.context.queries.job(read_job_id(call), call.caller.sees)
     events, next_seq = await call.context.queries.events(job.job_id, after_seq, limit)
     return answer(
         {"events": [show_event(event) for event in events], "next": str(next_seq) if next_seq is not None else None}
@@ -105,7 +105,7 @@ async def get_events(call: Call) -> Response:
 
 
 async def _event_stream(call: Call, seen: int) -> Response:
-    job_id = _job_id(call)
+    job_id = read_job_id(call)
     slot = hold(call, WaitKind.STREAM)
     try:
         with call.context.queries.following(job_id, call.caller.name) as followed:
@@ -188,30 +188,36 @@ def _line(event: Event) -> bytes:
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.type.encode(), _encode(show_event(event)))
 
 
-async def _operate(call: Call, name: str) -> Response:
-    body = await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
+async def cancel(call: Call) -> Response:
+    body = await read_typed(call.request, SMALL_BODY_BYTES_MAX, Cancel, may_be_empty=True)
+    reason = body.reason.replace("\x00", "").strip()[:REASON_CHARS_MAX] if body.reason else None
     by, key = call.caller.name, _key(call)
-    operation: Operation
-    match name:
-        case "cancel":
-            reason = body.reason.replace("\x00", "")[:REASON_CHARS_MAX] if body.reason else None
-            operation = CancelAsked(by, reason, key)
-        case "pause":
-            operation = PauseAsked(by, key)
-        case _:
-            operation = ResumeAsked(by, key)
-    done = await call.context.operations.apply(_job_id(call), operation, call.caller.sees)
-    return _done(done, key, {})
+    if not body.force:
+        return await _operate(call, CancelAsked(by, reason or None, key))
+    if not reason:
+        detail = "to force a cancel, say why: the reason is kept in the audit trail"
+        raise CallerError.of("ENVELOPE_INVALID", detail, "/reason")
+    return await _operate(call, ForceCancelAsked(by, reason, key))
 
 
-cancel = partial(_operate, name="cancel")
-pause = partial(_operate, name="pause")
-resume = partial(_operate, name="resume")
+async def pause(call: Call) -> Response:
+    await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
+    return await _operate(call, PauseAsked(call.caller.name, _key(call)))
+
+
+async def resume(call: Call) -> Response:
+    await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
+    return await _operate(call, ResumeAsked(call.caller.name, _key(call)))
+
+
+async def _operate(call: Call, operation: Operation) -> Response:
+    done = await call.context.operations.apply(read_job_id(call), operation, call.caller.sees)
+    return _done(done, operation.key, {})
 
 
 async def redrive(call: Call) -> Response:
     await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
-    job_id, key = _job_id(call), _key(call)
+    job_id, key = read_job_id(call), _key(call)
     done = await call.context.operations.redrive(job_id, call.caller.sees, key)
     return _done(done, key, {"Location": f"/v1/jobs/{done.job_id}"}, redrive_of=job_id)
 

@@ -41,10 +41,12 @@ def _list_errors(parameters: tuple[Parameter, ...]) -> tuple[str, ...]:
     return ("ENVELOPE_INVALID", *LIST_ERRORS) if LIMIT in parameters else ("ENVELOPE_INVALID",)
 
 
-def _act(name: str, handler: Handler, summary: str, errors: tuple[str, ...] = ACT_ERRORS) -> Operation:
+def _act(
+    name: str, handler: Handler, summary: str, errors: tuple[str, ...] = ACT_ERRORS, body: str = "Reason"
+) -> Operation:
     return Operation(
         method="POST", path=f"/v1/jobs/{{job_id}}:{name}", name=f"{name}Job", handler=handler, summary=summary,
-        tag="jobs", role="operate", body="Reason", body_required=False, status=202, answer="JobTaken", errors=errors,
+        tag="jobs", role="operate", body=body, body_required=False, status=202, answer="JobTaken", errors=errors,
         parameters=(JOB_ID, OPERATION_KEY),
     )  # fmt: skip
 
@@ -106,7 +108,7 @@ OPERATIONS: tuple[Operation, ...] = (
         Parameter("cursor", "query", "EventCursor", "The `next` of the previous page"),
         Parameter("Last-Event-ID", "header", "EventCursor", "In a stream: the `id` of the last event seen"),
     ),
-    _act("cancel", jobs.cancel, "Cancel a job; an attempt under way may finish"),
+    _act("cancel", jobs.cancel, "Cancel a job; an attempt under way may finish, unless it is forced", body="Cancel"),
     _act("pause", jobs.pause, "Start nothing new until the job is resumed"),
     _act("resume", jobs.resume, "Resume a paused job"),
     _act(
@@ -142,6 +144,13 @@ OPERATIONS: tuple[Operation, ...] = (
     _admin(
         "dead-letters", "listDeadLetters", admin.list_dead_letters,
         "List jobs that failed finally, and messages that the bus gave up on", "DeadLetters", LIMIT, CURSOR,
+        Parameter("dismissed", "query", "Flag", "`true`: the jobs that were dismissed, and no messages"),
+    ),
+    Operation(
+        method="POST", path="/v1/admin/dead-letters/{job_id}:dismiss", name="dismissDeadLetter",
+        handler=admin.dismiss_dead_letter, tag="operators", summary="Take a failed job off the list of dead letters",
+        role="operate", on_all_tenants=True, body="Dismiss", answer="Dismissal", parameters=(JOB_ID,),
+        errors=(*JOB_ERRORS, *BODY_ERRORS, "CONFLICT"),
     ),
     _admin("lanes", "listLanes", admin.list_lanes, "List the lanes and how many messages wait on each", "LaneList"),
     _admin("tenants", "listTenants", admin.list_tenants, "List the tenants and their jobs in flight", "TenantList"),

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Annotated, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 from starlette.requests import Request
 from starlette.types import Receive
 
@@ -93,6 +93,15 @@ def decode_typed(body: bytes | Raw, type_: type[Decoded], pointer: str = "") -> 
 
 class Reason(Struct, frozen=True, forbid_unknown_fields=True):
     reason: Annotated[str, stated(maxLength=REASON_CHARS_MAX)] | None = None
+
+
+class Dismiss(Struct, frozen=True, forbid_unknown_fields=True):
+    reason: Annotated[str, stated(minLength=1, maxLength=REASON_CHARS_MAX)]
+
+
+class Cancel(Struct, frozen=True, forbid_unknown_fields=True):
+    reason: Annotated[str, stated(maxLength=REASON_CHARS_MAX)] | None = None
+    force: Annotated[bool, Meta(description="End the job now, whatever its live attempt does; needs a reason")] = False
 
 
 JOB_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

@@ -64,6 +64,7 @@ class AsyncAdmin(Awaiting):
     lanes = awaiting(admin_calls.lanes, answers.JSON)
     tenants = awaiting(admin_calls.tenants, answers.JSON)
     dead_letters = awaiting(admin_calls.dead_letters, answers.JSON)
+    dismiss = awaiting(admin_calls.dismiss, answers.JSON)
 
 
 class AsyncClient(Awaiting):

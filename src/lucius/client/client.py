@@ -64,6 +64,7 @@ class Admin(Blocking):
     lanes = blocking(admin_calls.lanes, answers.JSON)
     tenants = blocking(admin_calls.tenants, answers.JSON)
     dead_letters = blocking(admin_calls.dead_letters, answers.JSON)
+    dismiss = blocking(admin_calls.dismiss, answers.JSON)
 
 
 class Client(Blocking):

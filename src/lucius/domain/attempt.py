@@ -27,9 +27,21 @@ class Verdict(StrEnum):
     FAILED = "FAILED"
 
 
-class Failure(Struct, frozen=True):
+class Frame(Struct, frozen=True):
+    """Where a service's exception passed through."""
+
+    file: str
+    line: int
+    function: str
+
+
+class Failure(Struct, frozen=True, omit_defaults=True):
     code: str
     message: str
+    frames: tuple[Frame, ...] = ()
+    """Where it was raised, the innermost last; empty if the service does not say."""
+    instance: str | None = None
+    """The service instance that ran the attempt."""
 
 
 class Attempt(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from lucius.domain.handlers.bus import (
 )
 from lucius.domain.handlers.callbacks import on_acked, on_heartbeat, on_resulted
 from lucius.domain.handlers.deadlines import on_deadline
-from lucius.domain.handlers.operators import on_cancel, on_pause, on_resume
+from lucius.domain.handlers.operators import on_cancel, on_force_cancel, on_pause, on_resume
 from lucius.domain.inputs import (
     Accepted,
     Acked,
@@ -28,6 +28,7 @@ from lucius.domain.inputs import (
     DeadlinePassed,
     DirectiveWithdrawn,
     DispatchDue,
+    ForceCancelAsked,
     HeartbeatSeen,
     Input,
     PauseAsked,
@@ -82,6 +83,7 @@ _HANDLERS: dict[type, Callable[[Draft, Any], None]] = {
     Resulted: on_resulted,
     DeadlinePassed: on_deadline,
     CancelAsked: on_cancel,
+    ForceCancelAsked: on_force_cancel,
     PauseAsked: on_pause,
     ResumeAsked: on_resume,
 }

@@ -144,6 +144,7 @@ class Draft:
             ends_by=None,
             progress=0.0,
             note=None,
+            progress_at=None,
         )
         self.move_step(index, _STEP_STARTED, step)
         self.current_index = index

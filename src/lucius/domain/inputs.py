@@ -98,6 +98,14 @@ class CancelAsked(Struct, frozen=True):
     """The caller's idempotency key for this operation."""
 
 
+class ForceCancelAsked(Struct, frozen=True):
+    """End the job now, without waiting for its live attempt."""
+
+    by: str
+    reason: str
+    key: str | None = None
+
+
 class PauseAsked(Struct, frozen=True):
     by: str
     key: str | None = None
@@ -109,6 +117,6 @@ class ResumeAsked(Struct, frozen=True):
 
 
 Callback = Acked | HeartbeatSeen | Resulted
-Operation = CancelAsked | PauseAsked | ResumeAsked
+Operation = CancelAsked | ForceCancelAsked | PauseAsked | ResumeAsked
 BusFact = Published | PublishFailed | PublishDeferred | DirectiveWithdrawn
 Input = Accepted | BusFact | DispatchDue | Callback | DeadlinePassed | Operation

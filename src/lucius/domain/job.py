@@ -20,6 +20,8 @@ under.
 waits in its queue beyond its ack deadline is recorded once; callbacks that repeat each other leave one event.
 
 3: on Temporal, a lease id depends on the revision that the attempt was decided on.
+
+A new input needs no new rules: no job has met it, so every job takes it, whatever its rules (`ForceCancelAsked`).
 """
 WITHDRAWS_DIRECTIVES = 2
 """The first rules under which a cancelled job's directive is withdrawn."""
@@ -55,6 +57,7 @@ class JobMove(StrEnum):
     PAUSED = "PAUSED"
     RESUMED = "RESUMED"  # back in the queue; STARTED and RAN follow at once if its steps have got that far
     CANCEL_ASKED = "CANCEL_ASKED"  # while an attempt is live
+    CANCEL_FORCED = "CANCEL_FORCED"  # without waiting for the live attempt
     CANCELLED = "CANCELLED"
 
 
@@ -65,6 +68,7 @@ JOB_TRANSITIONS: dict[tuple[JobStatus, JobMove], JobStatus] = {
     (S.QUEUED, M.RAN): S.IN_PROGRESS,
     (S.QUEUED, M.FAILED): S.FAILED_FINAL,
     (S.QUEUED, M.PAUSED): S.PAUSED,
+    (S.QUEUED, M.CANCEL_FORCED): S.CANCELLED,
     (S.QUEUED, M.CANCELLED): S.CANCELLED,
     (S.DISPATCHING, M.STARTED): S.DISPATCHING,
     (S.DISPATCHING, M.RAN): S.IN_PROGRESS,
@@ -72,6 +76,7 @@ JOB_TRANSITIONS: dict[tuple[JobStatus, JobMove], JobStatus] = {
     (S.DISPATCHING, M.FAILED): S.FAILED_FINAL,
     (S.DISPATCHING, M.PAUSED): S.PAUSED,
     (S.DISPATCHING, M.CANCEL_ASKED): S.CANCELLING,
+    (S.DISPATCHING, M.CANCEL_FORCED): S.CANCELLED,
     (S.DISPATCHING, M.CANCELLED): S.CANCELLED,
     (S.IN_PROGRESS, M.STARTED): S.IN_PROGRESS,
     (S.IN_PROGRESS, M.RAN): S.IN_PROGRESS,
@@ -79,6 +84,7 @@ JOB_TRANSITIONS: dict[tuple[JobStatus, JobMove], JobStatus] = {
     (S.IN_PROGRESS, M.FAILED): S.FAILED_FINAL,
     (S.IN_PROGRESS, M.PAUSED): S.PAUSED,
     (S.IN_PROGRESS, M.CANCEL_ASKED): S.CANCELLING,
+    (S.IN_PROGRESS, M.CANCEL_FORCED): S.CANCELLED,
     (S.IN_PROGRESS, M.CANCELLED): S.CANCELLED,
     (S.PAUSED, M.RAN): S.PAUSED,
     (S.PAUSED, M.SUCCEEDED): S.SUCCEEDED,
@@ -86,9 +92,11 @@ JOB_TRANSITIONS: dict[tuple[JobStatus, JobMove], JobStatus] = {
     (S.PAUSED, M.PAUSED): S.PAUSED,
     (S.PAUSED, M.RESUMED): S.QUEUED,
     (S.PAUSED, M.CANCEL_ASKED): S.CANCELLING,
+    (S.PAUSED, M.CANCEL_FORCED): S.CANCELLED,
     (S.PAUSED, M.CANCELLED): S.CANCELLED,
     (S.CANCELLING, M.RAN): S.CANCELLING,
     (S.CANCELLING, M.CANCEL_ASKED): S.CANCELLING,
+    (S.CANCELLING, M.CANCEL_FORCED): S.CANCELLED,
     (S.CANCELLING, M.CANCELLED): S.CANCELLED,
 }
 

@@ -101,6 +101,8 @@ class Step(Struct, frozen=True, kw_only=True):
     error: Failure | None = None
     started_at: Instant | None = None
     completed_at: Instant | None = None
+    progress_at: Instant | None = None
+    """When the current attempt last reported something new: another progress or another note."""
 
     @property
     def attempt_no(self) -> int:

@@ -14,6 +14,8 @@ class WaitingOn(Struct, frozen=True):
     since: Instant
     until: Instant | None
     sentence: str
+    progress_at: Instant | None = None
+    """While a service works: when it last reported something new."""
 
 
 _CAUSES = {
@@ -46,7 +48,16 @@ def waiting_on(job: Job) -> WaitingOn | None:
         return WaitingOn("RESUME", since, until, text)
     what, until, text = _step_wait(job, step)
     before = {JobStatus.CANCELLING: "Being cancelled; ", JobStatus.PAUSED: "Paused; "}.get(job.status, "")
-    return WaitingOn(what, step.updated_at, until, before + (text[0].lower() + text[1:] if before else text))
+    text = before + (text[0].lower() + text[1:] if before else text)
+    if step.status is StepStatus.PROCESSING:
+        return WaitingOn(what, _work_began_at(step), until, text, step.progress_at)
+    return WaitingOn(what, step.updated_at, until, text)
+
+
+def _work_began_at(step: Step) -> Instant:
+    """Not the last heartbeat: a service whose work hangs may go on sending those."""
+    acked_at = step.attempt.acked_at if step.attempt else None
+    return step.updated_at if acked_at is None else acked_at
 
 
 def _step_wait(job: Job, step: Step) -> tuple[str, Instant, str]:
@@ -72,7 +83,10 @@ def _step_wait(job: Job, step: Step) -> tuple[str, Instant, str]:
             return "ACK", until, text
         case StepStatus.PROCESSING:
             share = f" ({step.progress:.0%} done)" if step.progress else ""
-            return "RESULT", until, f"Service {service} is working on {attempt}{share}; its lease ends at {iso(until)}."
+            at = step.progress_at
+            news = " and has reported no progress" if at is None else f", its last progress was at {iso(at)}"
+            text = f"Service {service} is working on {attempt}{share}: it began at {iso(_work_began_at(step))}{news}"
+            return "RESULT", until, f"{text}; its lease ends at {iso(until)}."
         case _:
             why = step.error.message if step.error else "it failed"
             return "RETRY", until, f"Step {name} will be tried again at {iso(until)}, for {attempt} failed: {why}."

@@ -15,6 +15,7 @@ from lucius.domain.time import CLOCK_TOLERANCE_SECONDS, Instant, after
 from lucius.ports.bus import Bus
 from lucius.ports.ledger import (
     Change,
+    Closing,
     CommitOutcome,
     Committed,
     Conflict,
@@ -37,6 +38,7 @@ class MemoryLedger:
         self._claim_of: dict[str, bytes] = {}
         self._slots: dict[str, int] = {}
         self._webhooks: dict[str, Webhook] = {}
+        self._closings: dict[str, Closing] = {}
 
     async def __aenter__(self) -> MemoryLedger:
         return self
@@ -70,6 +72,10 @@ class MemoryLedger:
             if change.claim is not None:
                 self._claims[change.claim.key] = job.job_id
                 self._claim_of[job.job_id] = change.claim.key
+            old = job.spec.redrive_of
+            if old is not None:
+                closing = Closing(job_id=old, at=job.spec.created_at, redriven_as=job.job_id)
+                self._closings.setdefault(old, closing)
         else:
             current = self._jobs.get(job.job_id)
             if current is None or current.revision != change.before.revision:
@@ -155,9 +161,15 @@ class MemoryLedger:
         found = [
             job
             for job_id, job in self._jobs.items()
-            if (before_id is None or job_id < before_id) and _matches(job, filter_)
+            if (before_id is None or job_id < before_id) and _matches(job, filter_, self._closings.get(job_id))
         ]
         return [*sorted(found, key=lambda job: job.job_id, reverse=True)[:limit]]
+
+    async def dismiss(self, closing: Closing) -> Closing:
+        return self._closings.setdefault(closing.job_id, closing)
+
+    async def closings(self, job_ids: Sequence[str]) -> dict[str, Closing]:
+        return {job_id: self._closings[job_id] for job_id in job_ids if job_id in self._closings}
 
     async def attempts(self, job_id: str) -> dict[str, list[Attempt]]:
         by_step: dict[str, list[Attempt]] = {}
@@ -224,7 +236,7 @@ class MemoryLedger:
     async def prune(self, ended_before: Instant, limit: int) -> int:
         old = [j.job_id for j in self._jobs.values() if j.completed_at is not None and j.completed_at < ended_before]
         for job_id in sorted(old)[:limit]:
-            for table in (self._jobs, self._attempts, self._events, self._webhooks):
+            for table in (self._jobs, self._attempts, self._events, self._webhooks, self._closings):
                 table.pop(job_id, None)
             key = self._claim_of.pop(job_id, None)
             if key is not None:
@@ -259,7 +271,7 @@ def _is_orphaned(job: Job, claimed_max: Instant) -> bool:
     return step.status is StepStatus.DISPATCHING and not is_claimable
 
 
-def _matches(job: Job, wanted: JobFilter) -> bool:
+def _matches(job: Job, wanted: JobFilter, closing: Closing | None) -> bool:
     spec = job.spec
     return (
         (wanted.tenants is None or spec.tenant_id in wanted.tenants)
@@ -269,5 +281,6 @@ def _matches(job: Job, wanted: JobFilter) -> bool:
         and (wanted.created_to is None or spec.created_at < wanted.created_to)
         and (wanted.job_id is None or spec.job_id == wanted.job_id)
         and (wanted.open_on is None or (job.engine == wanted.open_on and not job.is_terminal))
-        and (not wanted.dead_letter or (job.dead_letter and job.status is JobStatus.FAILED_FINAL))
+        and (not wanted.dead_letter or (job.status is JobStatus.FAILED_FINAL and closing is None))
+        and (not wanted.dismissed or (closing is not None and closing.by is not None))
     )

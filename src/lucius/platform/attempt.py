@@ -101,7 +101,8 @@ def success_result(attempt: Attempt, workspace: Workspace, returned: Any) -> dic
         return result  # The step has succeeded, but the job's output is no longer needed.
     # The last check before anything outside the workspace changes: a stale attempt must not publish.
     attempt.check()
-    if made.output is not None and attempt.directive.last_step and workspace.publish(made.output):
+    if made.output is not None and attempt.directive.last_step:
+        workspace.publish(made.output)
         result["output_ref"] = attempt.directive.output_ref
     return result
 

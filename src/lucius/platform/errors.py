@@ -6,6 +6,7 @@ A step function raises one of the three below. Any other exception is classified
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from lucius.kit.errors import ServiceUnusable
@@ -25,7 +26,8 @@ __all__ = [
 FailureClass = Literal["RETRYABLE", "NON_RETRYABLE", "RATE_LIMITED"]
 
 CODE_CHARACTERS_MAX = 128
-MESSAGE_CHARACTERS_MAX = 1_000
+MESSAGE_CHARACTERS_MAX = 2_500
+"""Enough for the longest ref with some text around it."""
 RATE_LIMITED_SECONDS = 30.0
 
 
@@ -79,13 +81,12 @@ def classified(error: BaseException) -> StepFailed:
     return Retryable("SERVICE_DEFECT", f"{type(error).__name__}: {error}")
 
 
-def failure_result(failure: StepFailed) -> dict[str, Any]:
-    """The failure part of a RESULT."""
-    result: dict[str, Any] = {
-        "status": "FAILED",
-        "failure_class": failure.failure_class,
-        "error": {"code": failure.code, "message": failure.message},
-    }
+def failure_result(failure: StepFailed, frames: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """The failure part of a RESULT; `frames` say where it was raised."""
+    error: dict[str, Any] = {"code": failure.code, "message": failure.message}
+    if frames:
+        error["frames"] = list(frames)
+    result: dict[str, Any] = {"status": "FAILED", "failure_class": failure.failure_class, "error": error}
     if failure.retry_after_seconds is not None:
         result["retry_after"] = failure.retry_after_seconds
     return result

@@ -28,8 +28,8 @@ def is_file_ref(ref: Any) -> bool:
     return isinstance(uri, str) and uri.lower().startswith("file:")
 
 
-def path_of(ref: Any, what: str) -> Path:
-    """The local path of a `file://` ref."""
+def path_of(ref: Any, what: str, does: str = "reads") -> Path:
+    """The local path of a `file://` ref; `does` says in an error what the service would do with it."""
     uri = ref_uri(ref, what)
     try:
         parts = urlsplit(uri)
@@ -37,7 +37,8 @@ def path_of(ref: Any, what: str) -> Path:
         raise NonRetryable("REF_INVALID", f"the {what} is not a URI: {error}") from error
     if parts.scheme.lower() != "file":
         scheme = f"the scheme {parts.scheme!r}" if parts.scheme else "no scheme"
-        raise NonRetryable("REF_SCHEME_UNSUPPORTED", f"the {what} has {scheme}; this service reads file:// only")
+        text = f"the {what} {uri} has {scheme}; this service {does} file:// only"
+        raise NonRetryable("REF_SCHEME_UNSUPPORTED", text)
     if parts.netloc not in ("", "localhost"):
         raise NonRetryable("REF_INVALID", f"the {what} names the host {parts.netloc!r}; only local files are supported")
     if parts.query or parts.fragment:

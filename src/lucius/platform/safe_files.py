@@ -25,17 +25,16 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def read_file(place: Place, what: str, bytes_max: int) -> bytes:
-    """The file's content. Raises `NonRetryable` if the file does not exist or may not be read."""
+def read_file(place: Place, what: str, bytes_max: int, ref: str) -> bytes:
+    """The file's content. Raises `NonRetryable`, naming the ref, if the file does not exist or may not be read."""
     if not place.names:
         raise NonRetryable("INPUT_NOT_A_FILE", f"the {what} names the folder {place.root}/")
-    name = place.names[-1]
     try:
         handle = _open_to_read(place, what)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise NonRetryable("INPUT_NOT_FOUND", f"the {what} {name!r} does not exist") from error
+        raise NonRetryable("INPUT_NOT_FOUND", f"the {what} {ref} does not exist") from error
     except PermissionError as error:
-        raise NonRetryable("INPUT_FORBIDDEN", f"the {what} {name!r} may not be read") from error
+        raise NonRetryable("INPUT_FORBIDDEN", f"the {what} {ref} may not be read") from error
     try:
         _check_readable(os.fstat(handle), place, what, bytes_max)
         with os.fdopen(handle, "rb", closefd=False) as file:

@@ -49,18 +49,20 @@ class PlatformService:
         self.name = name
         self.steps: dict[str, Step] = {}
 
-    def step(self, step_type: str, *, eager: bool = False) -> Callable[[F], F]:
+    def step(self, step_type: str, *, timeout: float | None = None, eager: bool = False) -> Callable[[F], F]:
         """Register a function, sync or async, for this step type.
 
         It is called with the directive and the workspace, and with the attempt if it takes a third argument. It returns
-        artifacts (a dict), a `Result`, or None. An `eager` step starts while its ACK is still being sent, so that ACK
-        and RESULT of quick work travel together; it may then run for an attempt that is no longer current.
+        artifacts (a dict), a `Result`, or None. `timeout` is how many seconds one call may take: after that, no more
+        heartbeats are sent and the attempt is reported as failed, so that another one may begin. An `eager` step starts
+        while its ACK is still being sent, so that ACK and RESULT of quick work travel together; it may then run for an
+        attempt that is no longer current.
         """
 
         def decorate(function: F) -> F:
             if step_type in self.steps:
                 raise ValueError(f"the service {self.name} already has a step {step_type}")
-            self.steps[step_type] = Step.of(step_type, function, eager)
+            self.steps[step_type] = Step.of(step_type, function, eager, timeout)
             return function
 
         return decorate
@@ -85,7 +87,7 @@ class PlatformService:
             store = open_store(settings, self.name)
             owed = await store.open()
             stack.push_async_callback(store.close)
-            runner = StepRunner(settings.rehearsing)
+            runner = StepRunner(settings.rehearsing, settings.error_frames)
             stack.callback(runner.close)
             transport = open_transport(settings)
             stack.push_async_callback(transport.close)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from typing import Any
 from lucius.kit.threads import DaemonThreads, in_thread
 from lucius.platform.attempt import Attempt, stopped_result, success_result
 from lucius.platform.errors import classified, failure_result
+from lucius.platform.frames import last_frames
 from lucius.platform.workspace import Workspace
 
 REHEARSED_SECONDS_MAX = 60.0
@@ -40,9 +42,11 @@ class Step:
     eager: bool
     takes_attempt: bool
     is_async: bool
+    timeout: float | None
+    """How many seconds one attempt may take."""
 
     @classmethod
-    def of(cls, step_type: str, function: StepFunction, eager: bool) -> Step:
+    def of(cls, step_type: str, function: StepFunction, eager: bool, timeout: float | None = None) -> Step:
         """Raises `TypeError` for a function that cannot be called with a directive and a workspace."""
         if not step_type:
             raise TypeError("a step needs its type in protocols, such as 'OCR'")
@@ -52,18 +56,27 @@ class Step:
         if len(needed) not in (2, 3):
             name = getattr(function, "__name__", "the function")
             raise TypeError(f"{name} must take (directive, workspace) or (directive, workspace, attempt)")
-        return cls(step_type, function, eager, len(needed) == 3, inspect.iscoroutinefunction(function))
+        if timeout is not None and not _is_positive(timeout):
+            raise ValueError(f"timeout={timeout!r} of step {step_type} is not a positive number of seconds")
+        takes_attempt, is_async = len(needed) == 3, inspect.iscoroutinefunction(function)
+        return cls(step_type, function, eager, takes_attempt, is_async, timeout)
 
     def call(self, attempt: Attempt, workspace: Workspace) -> Any:
         arguments = (attempt.directive, workspace, attempt)
         return self.function(*arguments[: 3 if self.takes_attempt else 2])
 
 
+def _is_positive(seconds: object) -> bool:
+    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds < math.inf
+
+
 class StepRunner:
     """Runs steps for one event loop. The caller limits how many run at once."""
 
-    def __init__(self, rehearsing: bool = False) -> None:
+    def __init__(self, rehearsing: bool = False, has_frames: bool = True) -> None:
+        """`has_frames`: whether a failure tells where it was raised."""
         self._rehearsing = rehearsing
+        self._has_frames = has_frames
         self._work_loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, step: Step, attempt: Attempt) -> asyncio.Future[Outcome]:
@@ -85,7 +98,7 @@ class StepRunner:
             attempt.check()  # If already cancelled, by the answer to its ACK say, do not begin.
             return success_result(attempt, workspace, step.call(attempt, workspace))
         except Exception as error:
-            return _failed(attempt, error)
+            return self._failed(attempt, error)
 
     async def _async_outcome(self, step: Step, attempt: Attempt) -> Outcome:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
@@ -100,13 +113,22 @@ class StepRunner:
             return await asyncio.to_thread(success_result, attempt, workspace, returned)
         except asyncio.CancelledError:
             if attempt.stopped is None:
-                return _failed(attempt, RuntimeError("the step function was cancelled by its own code"))
+                return self._failed(attempt, RuntimeError("the step function was cancelled by its own code"))
             return stopped_result(attempt)
         except (SystemExit, KeyboardInterrupt) as error:
             # Unhandled, it would end the loop that all async steps share.
-            return _failed(attempt, RuntimeError(f"the step function raised {type(error).__name__}: {error}"))
+            return self._failed(attempt, RuntimeError(f"the step function raised {type(error).__name__}: {error}"))
         except Exception as error:
-            return _failed(attempt, error)
+            return self._failed(attempt, error)
+
+    def _failed(self, attempt: Attempt, error: Exception) -> Outcome:
+        if attempt.stopped:
+            # Stopped work fails in all sorts of ways, none of which matter.
+            return stopped_result(attempt)
+        failure = classified(error)
+        if failure.code == "SERVICE_DEFECT":
+            log.error("%s: a bug in the service", attempt.directive.label, exc_info=error)
+        return failure_result(failure, last_frames(error) if self._has_frames else ())
 
     def _rehearse(self, attempt: Attempt) -> None:
         if not self._rehearsing:
@@ -122,16 +144,6 @@ class StepRunner:
             self._work_loop.set_default_executor(DaemonThreads(WORK_THREADS_MAX))
             threading.Thread(target=_run_loop, args=(self._work_loop,), name="lucius-steps", daemon=True).start()
         return self._work_loop
-
-
-def _failed(attempt: Attempt, error: Exception) -> Outcome:
-    if attempt.stopped:
-        # Stopped work fails in all sorts of ways, none of which matter.
-        return stopped_result(attempt)
-    failure = classified(error)
-    if failure.code == "SERVICE_DEFECT":
-        log.error("%s: a bug in the service", attempt.directive.label, exc_info=error)
-    return failure_result(failure)
 
 
 def _cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 import time
 import uuid
 from collections.abc import Coroutine, Mapping
@@ -23,6 +25,7 @@ from lucius.platform.file_roots import FileRoots
 from lucius.platform.idempotency_store import IdempotencyStore, Owed, Seen, StoreFailed
 from lucius.platform.metrics import Metrics
 from lucius.platform.orchestrator import GIVE_UP, TRY_AGAIN, Callback, CallbackAnswer
+from lucius.platform.settings import name_of
 from lucius.platform.sources import Delivery
 from lucius.platform.steps import Outcome, Step, StepRunner
 from lucius.platform.traces import Traces
@@ -36,6 +39,7 @@ OWED_MAX = 1_000
 """While this many RESULTs are unanswered, no more directives are taken."""
 GIVE_BACK_SECONDS = 3.0
 HEARTBEAT_SECONDS_MIN = 0.05
+HOST_CHARACTERS_MAX = 80
 
 log = logging.getLogger("lucius.platform")
 
@@ -64,7 +68,7 @@ class Worker:
         self._traces = traces
         self._work_seconds_max = work_seconds_max
         self._files = files
-        self._instance = uuid.uuid4().hex
+        self._instance = instance_name()
         """Distinguishes the orchestrator's answers to this replica from those to others."""
         self.slots = Capacity(concurrency)
         self.owed = Capacity(OWED_MAX)
@@ -154,7 +158,7 @@ class Worker:
                     result: Outcome = failure_result(NonRetryable("STEP_TYPE_UNKNOWN", detail))
                 else:
                     work = self._runner.start(step, attempt)
-                    result = await self._watched(attempt, work, span.traceparent)
+                    result = await self._watched(attempt, work, span.traceparent, step)
                 outcome = _outcome_of(result)
                 span.ended(outcome)
                 self._metrics.attempt(directive.step_type, outcome, time.monotonic() - started)
@@ -191,8 +195,11 @@ class Worker:
         await delivery.complete()
         return False
 
-    async def _watched(self, attempt: Attempt, work: asyncio.Future[Outcome], traceparent: str | None) -> Outcome:
-        """The work's outcome, or that of stopping it. Sends heartbeats meanwhile."""
+    async def _watched(
+        self, attempt: Attempt, work: asyncio.Future[Outcome], traceparent: str | None, step: Step
+    ) -> Outcome:
+        """The work's outcome, or that of stopping it. Sends heartbeats meanwhile, but not beyond the step's time."""
+        seconds_max = min(self._work_seconds_max, step.timeout or self._work_seconds_max)
         left = asyncio.Event()
         loop = asyncio.get_running_loop()
         attempt.when_stopped(lambda: _set(loop, left))
@@ -200,13 +207,15 @@ class Worker:
         waiting = asyncio.create_task(left.wait())
         either: set[asyncio.Future[Any]] = {work, waiting}
         try:
-            async with asyncio.timeout(self._work_seconds_max):
+            async with asyncio.timeout(seconds_max):
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 if not work.done() and attempt.stopped is StopReason.CANCELLED:
                     await asyncio.wait({work})  # It may finish; a RESULT must report how it ended.
         except TimeoutError:
             attempt.stop(StopReason.STALE)
-            return failure_result(Retryable("WORK_TIMEOUT", f"not done in {self._work_seconds_max:g} s"))
+            limit = "its timeout" if seconds_max == step.timeout else name_of("work_seconds_max")
+            text = f"{step.step_type} was not done within the {seconds_max:g} s that {limit} allows"
+            return failure_result(Retryable("WORK_TIMEOUT", text))
         finally:
             for task in (beating, waiting):
                 task.cancel()
@@ -237,6 +246,8 @@ class Worker:
             log.info("%s: stopped, the attempt is no longer current", directive.label)
             await self._store.settle(directive.key)
             return
+        if "error" in result:
+            result["error"]["instance"] = self._instance
         try:
             await self._store.finish(directive, result)
         except StoreFailed as error:
@@ -282,6 +293,11 @@ class Worker:
             attempt.stop(StopReason.STALE)
         elif answer.cancel_requested:
             attempt.stop(StopReason.CANCELLED)
+
+
+def instance_name() -> str:
+    """Host and process for people, and a random part, for process ids are used again."""
+    return f"{socket.gethostname()[:HOST_CHARACTERS_MAX]}.{os.getpid()}.{uuid.uuid4().hex[:12]}"
 
 
 def _result_callback(owed: Owed, result: dict[str, Any], traceparent: str | None) -> Callback:

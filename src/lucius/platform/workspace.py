@@ -16,7 +16,7 @@ from typing import Any
 from lucius.platform.directive import Directive
 from lucius.platform.errors import NonRetryable
 from lucius.platform.file_roots import FileRoots, Place
-from lucius.platform.refs import absolute, is_file_ref, path_of, ref_uri
+from lucius.platform.refs import absolute, path_of, ref_uri
 from lucius.platform.safe_files import read_file, write_file
 
 READ_BYTES_MAX = 64 * 1024 * 1024
@@ -63,20 +63,21 @@ class Workspace:
 
     def read(self, ref: Any, what: str = "ref", bytes_max: int = READ_BYTES_MAX) -> bytes:
         """The content of a ref, such as an artifact of an earlier step."""
-        path = path_of(ref, what)
+        path, uri = path_of(ref, what), ref_uri(ref, what)
         if path.is_relative_to(self._tenants_folder):
-            return read_file(self._place(path), what, bytes_max)
+            return read_file(self._place(path), what, bytes_max, uri)
         place = self._files.place_to_read(self._directive.tenant_id, path, what, self._root)
-        return read_file(place, what, bytes_max)
+        return read_file(place, what, bytes_max, uri)
 
-    def publish(self, result: Path) -> bool:
-        """Copy a result to the command's `output_ref` if that is a file; returns whether it did."""
-        ref, what = self._directive.output_ref, "output_ref"
-        if not is_file_ref(ref):
-            return False
-        place = self._files.place_to_write(self._directive.tenant_id, path_of(ref, what), what, self._root)
-        if ref_uri(ref, what).endswith("/") or not place.names:
-            raise NonRetryable("OUTPUT_REF_INVALID", "the output_ref names a folder; it must name a file")
+    def check_output(self) -> None:
+        """Fail now, not after the work, if the result of the last step could not be published to the `output_ref`."""
+        if self._directive.last_step:
+            self._output_place()
+
+    def publish(self, result: Path) -> None:
+        """Copy a result to the command's `output_ref`. Raises `NonRetryable` if that is not a file that may be
+        written."""
+        what, place = "output_ref", self._output_place()
         content = result.read_bytes()
         self._check()
         try:
@@ -84,7 +85,13 @@ class Workspace:
         except (PermissionError, FileExistsError, NotADirectoryError) as error:
             reason = error.strerror or "refused"
             raise NonRetryable("OUTPUT_FORBIDDEN", f"the output_ref cannot be written: {reason}") from error
-        return True
+
+    def _output_place(self) -> Place:
+        ref, what = self._directive.output_ref, "output_ref"
+        place = self._files.place_to_write(self._directive.tenant_id, path_of(ref, what, "writes"), what, self._root)
+        if ref_uri(ref, what).endswith("/") or not place.names:
+            raise NonRetryable("OUTPUT_REF_INVALID", "the output_ref names a folder; it must name a file")
+        return place
 
     def _place(self, path: Path) -> Place:
         return Place(self._root, path.relative_to(self._root).parts, self._files.is_private(self._root))

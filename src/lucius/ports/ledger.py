@@ -111,10 +111,26 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     created_from: Instant | None = None
     created_to: Instant | None = None
     dead_letter: bool = False
+    """Only jobs that failed for good and have no `Closing`: nobody has redriven or dismissed them."""
+    dismissed: bool = False
+    """Only dead letters that were dismissed."""
     open_on: str | None = None
     """Only jobs that have not ended and are driven by this engine."""
     job_id: str | None = None
     """Only this one."""
+
+
+class Closing(Struct, frozen=True, kw_only=True):
+    """Why a dead letter is no longer listed: its job was redriven, or somebody dismissed it. A record of its own, for
+    the job has ended and is never rewritten."""
+
+    job_id: str
+    at: Instant
+    by: str | None = None
+    reason: str | None = None
+    """Who dismissed it, and why."""
+    redriven_as: str | None = None
+    """The first job that redrives it, unless it was dismissed before."""
 
 
 class UnreadableJob(Struct, frozen=True):
@@ -153,7 +169,8 @@ class Ledger(AbstractAsyncContextManager["Ledger"], Protocol):
 
     async def commit(self, changes: Sequence[Change]) -> list[CommitOutcome]:
         """Write each change atomically; one outcome for each, in order. At most one change per job in a call. A
-        creation first checks its claim (`Duplicate`), then its limits (`Saturated`); any other change is written only
+        creation first checks its claim (`Duplicate`), then its limits (`Saturated`), and closes the dead letter of the
+        job that it redrives, unless that is closed already; any other change is written only
         if the job's revision is still that of `before` (`Conflict`). In-flight counts change with the jobs. When the
         call returns, committed changes survive a crash. Raises `LedgerUnavailable`, and then nothing was written."""
         ...
@@ -184,6 +201,14 @@ class Ledger(AbstractAsyncContextManager["Ledger"], Protocol):
 
     async def jobs(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[Job | UnreadableJob]:
         """Newest first; `before_id` continues after that job. A job that cannot be read does not affect the others."""
+        ...
+
+    async def dismiss(self, closing: Closing) -> Closing:
+        """Close a dead letter, durably, unless it is closed already; returns the closing that counts, the first."""
+        ...
+
+    async def closings(self, job_ids: Sequence[str]) -> dict[str, Closing]:
+        """The closings of those of these jobs that have one."""
         ...
 
     async def attempts(self, job_id: str) -> dict[str, list[Attempt]]:

@@ -25,6 +25,7 @@ service = PlatformService("embedding")
 
 @service.step("EMBEDDING")
 def embed_text(directive: Directive, workspace: Workspace, attempt: Attempt) -> Result:
+    workspace.check_output()
     size, overlap = chunking(directive.payload)
     model = embedding_model(directive.payload.get("model"))
     document = embedded(source_pages(directive, workspace, attempt), size, overlap, model, attempt)

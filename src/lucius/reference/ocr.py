@@ -17,6 +17,7 @@ service = PlatformService("ocr")
 
 @service.step("OCR")
 def read_document(directive: Directive, workspace: Workspace, attempt: Attempt) -> Result:
+    workspace.check_output()
     pages = document_pages(workspace.read_input(), directive.payload, attempt)
     text = PAGE_SEPARATOR.join(page.text for page in pages)
     path = workspace.write("ocr/output.txt", text)

@@ -32,6 +32,7 @@ service = PlatformService("sis")
 
 @service.step("SIS")
 def answer_prompts(directive: Directive, workspace: Workspace, attempt: Attempt) -> Result:
+    workspace.check_output()
     prompts, form = _asked(directive.payload)
     endpoint = answering_endpoint(directive.payload.get("model"))
     model, pieces = _source(directive, workspace, attempt)

@@ -48,6 +48,13 @@ LEDGER_INDEXES = (
     """CREATE INDEX states_unsent ON job_states (unsent_until) WHERE unsent_until IS NOT NULL AND engine = 'outbox'""",
     "CREATE INDEX states_unsent_by_age ON job_states (unsent_since, job_id) WHERE unsent_since IS NOT NULL",
 )
+DEAD_LETTER_CLOSINGS = (
+    """CREATE TABLE dead_letter_closings (
+        job_id TEXT PRIMARY KEY, closed_at BIGINT NOT NULL, dismissed_by TEXT, reason TEXT,
+        redriven_as TEXT) /* clustered */""",
+    """INSERT INTO dead_letter_closings (job_id, closed_at, redriven_as)
+        SELECT redrive_of, MIN(created_at), MIN(job_id) FROM jobs WHERE redrive_of IS NOT NULL GROUP BY redrive_of""",
+)
 UNIQUE_MESSAGES = "ALTER TABLE messages ADD COLUMN is_unique BIGINT NOT NULL DEFAULT 0"
 """1: nobody publishes this message's id again, so the row goes when the message is settled."""
 RENAME_OLD_TABLES = tuple(

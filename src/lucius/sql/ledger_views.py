@@ -19,6 +19,7 @@ STATE = ("current_index", "attempts_total", "event_seq", "steps", "error", "dead
 STEP = (
     "status", "updated_at", "attempts_counted", "attempt", "due_at", "queue_until", "ends_by", "progress", "note",
     "error", "started_at", "completed_at", "artifacts", "output_ref", "is_output_outside",
+    "progress_at",
 )  # fmt: skip
 ATTEMPT = (
     "attempt_no", "lease_id", "created_at", "status", "dispatch", "claimed_until", "sent_at", "acked_at", "acked_by",

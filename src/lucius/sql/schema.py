@@ -8,6 +8,7 @@ from lucius.sql import migrating
 from lucius.sql.database import Database
 from lucius.sql.ledger_copy import CopyJobs
 from lucius.sql.ledger_tables import (
+    DEAD_LETTER_CLOSINGS,
     DROP_NEW_TABLES,
     DROP_OLD_TABLES,
     LEDGER_INDEXES,
@@ -146,6 +147,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         MOVED_DATES,
         CONTRACT_DEFAULTS,
     ),
+    Migration(13, "dead letters that were redriven or dismissed", DEAD_LETTER_CLOSINGS, oldest_program=12),
 )
 
 VERSION = MIGRATIONS[-1].version

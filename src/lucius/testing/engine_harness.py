@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -12,12 +12,12 @@ from msgspec import Raw, Struct
 
 from lucius.domain.attempt import Failure, Verdict
 from lucius.domain.effects import Event, Outcome
-from lucius.domain.inputs import Acked, CancelAsked, HeartbeatSeen, PauseAsked, Resulted, ResumeAsked
+from lucius.domain.inputs import Acked, CancelAsked, ForceCancelAsked, HeartbeatSeen, PauseAsked, Resulted, ResumeAsked
 from lucius.domain.job import Job, JobStatus
 from lucius.domain.protocol import Policy
 from lucius.domain.routing import LANE_TOPICS
 from lucius.domain.step import StepStatus
-from lucius.ports.bus import Bus, DeliveryRef, Subscription
+from lucius.ports.bus import Bus, Delivery, DeliveryRef, Subscription
 from lucius.ports.clock import Clock
 from lucius.ports.engine import CallbackReply, Engine, NewJob, Started
 from lucius.ports.ledger import Ledger
@@ -146,6 +146,9 @@ class EngineHarness:
     async def cancel(self, job_id: str) -> CallbackReply:
         return await self._reply(job_id, CancelAsked("operator"))
 
+    async def force_cancel(self, job_id: str) -> CallbackReply:
+        return await self._reply(job_id, ForceCancelAsked("operator", "it hangs"))
+
     async def pause(self, job_id: str) -> CallbackReply:
         return await self._reply(job_id, PauseAsked("operator"))
 
@@ -164,6 +167,10 @@ class EngineHarness:
         taken = await self.bus.receive(LANE_TOPICS, service, 1, lock_seconds, PATIENCE_SECONDS)
         assert len(taken) == 1, f"no directive for {service}"
         return Work(taken[0].ref, msgspec.json.decode(taken[0].body))
+
+    async def receive(self, service: str = "ocr") -> Sequence[Delivery]:
+        """Whatever waits for a service, or comes within a moment."""
+        return await self.bus.receive(LANE_TOPICS, service, 10, 60.0, QUIET_SECONDS)
 
     async def finds_nothing(self, service: str = "ocr") -> bool:
         return not await self.bus.receive(LANE_TOPICS, service, 1, 60.0, QUIET_SECONDS)

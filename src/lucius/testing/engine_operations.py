@@ -135,6 +135,45 @@ class EngineOperations:
         await harness.cancel(job_id)
         await harness.until(job_id, JobStatus.CANCELLED)
 
+    async def test_force_cancel_ends_work_under_way_at_once(self, harness: EngineHarness) -> None:
+        await harness.start()
+        job_id = await harness.submit()
+        work = await harness.take()
+        await harness.ack(work)
+        await harness.until(job_id, StepStatus.PROCESSING)
+        await harness.cancel(job_id)
+        await harness.until(job_id, JobStatus.CANCELLING)
+        reply = await harness.force_cancel(job_id)
+        harness.expect(reply, Outcome.APPLIED)
+        assert reply.status is JobStatus.CANCELLED
+        job = await harness.until(job_id, JobStatus.CANCELLED)
+        assert [step.status for step in job.steps] == [StepStatus.CANCELLED] * 3
+        forced = next(event for event in await harness.trail(job_id) if event.type == "CANCEL_FORCED")
+        assert (forced.data["by"], forced.data["reason"]) == ("operator", "it hangs")
+        assert (await harness.heartbeat(work, 0.5)).outcome is Outcome.JOB_TERMINAL
+        assert (await harness.succeed(work)).outcome is Outcome.LATE
+        assert (await harness.force_cancel(job_id)).outcome is Outcome.JOB_TERMINAL
+        assert await harness.finds_nothing("embedding")
+
+    async def test_force_cancel_settles_a_directive_in_a_services_hands(self, harness: EngineHarness) -> None:
+        """The service has taken it and has not acknowledged it: a cancel would wait for the ack deadline."""
+        job_id, work = await _cancel_in_a_services_hands(harness)
+        await harness.force_cancel(job_id)
+        await harness.until(job_id, JobStatus.CANCELLED)
+        await harness.until_messages_left(0)
+        assert (await harness.ack(work)).outcome is Outcome.JOB_TERMINAL
+
+    async def test_force_cancel_in_the_middle_of_a_publish_leaves_no_directive(self, harness: EngineHarness) -> None:
+        bus = await harness.start_on_faulty_bus()
+        bus.delay_seconds = 0.15
+        job_id = await harness.submit()
+        await harness.force_cancel(job_id)
+        await harness.until(job_id, JobStatus.CANCELLED)
+        await harness.stop(harness.engine)  # It finishes what it publishes.
+        engine = await harness.start()
+        assert await engine.drop_past(await harness.receive()) == []
+        await harness.until_messages_left(0)
+
     async def test_operations_that_the_state_forbids_are_refused(self, harness: EngineHarness) -> None:
         await harness.start()
         job_id = await harness.submit(steps=["ocr"])

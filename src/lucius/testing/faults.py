@@ -23,6 +23,7 @@ from lucius.ports.bus import (
 )
 from lucius.ports.ledger import (
     Change,
+    Closing,
     CommitOutcome,
     Conflict,
     Duplicate,
@@ -232,6 +233,14 @@ class FaultyLedger:
     async def jobs(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[Job | UnreadableJob]:
         await self._meet()
         return await self.inside.jobs(filter_, limit, before_id)
+
+    async def dismiss(self, closing: Closing) -> Closing:
+        await self._meet()
+        return await self.inside.dismiss(closing)
+
+    async def closings(self, job_ids: Sequence[str]) -> dict[str, Closing]:
+        await self._meet()
+        return await self.inside.closings(job_ids)
 
     async def attempts(self, job_id: str) -> dict[str, list[Attempt]]:
         await self._meet()

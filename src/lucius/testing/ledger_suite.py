@@ -10,6 +10,7 @@ from __future__ import annotations
 from lucius.domain.inputs import PauseAsked
 from lucius.ports.bus import Bus, DeliveryRef, Message, Subscription
 from lucius.ports.ledger import Change, Committed, Conflict, Ledger, Saturated
+from lucius.testing.ledger_dead_letters import LedgerDeadLetters
 from lucius.testing.ledger_driver import LedgerDriver, heartbeat
 from lucius.testing.ledger_holders import LedgerHolders
 from lucius.testing.ledger_limits import LedgerLimits
@@ -21,7 +22,7 @@ from lucius.testing.samples import ManualClock, tenant_limit
 __all__ = ["EnlistingSuite", "LedgerSuite"]
 
 
-class LedgerSuite(LedgerWriting, LedgerLimits, LedgerReading, LedgerUpkeep, LedgerHolders):
+class LedgerSuite(LedgerWriting, LedgerLimits, LedgerReading, LedgerUpkeep, LedgerHolders, LedgerDeadLetters):
     """Everything that the ledger port guarantees."""
 
 

@@ -23,6 +23,7 @@ from lucius.domain.inputs import (
     DeadlinePassed,
     DirectiveWithdrawn,
     DispatchDue,
+    ForceCancelAsked,
     HeartbeatSeen,
     Input,
     PauseAsked,
@@ -61,6 +62,7 @@ class Faults(Struct, frozen=True, kw_only=True):
     step_failed_for_good: float = 0.01
     rate_limited: float = 0.05
     cancelled: float = 0.05
+    force_cancelled: float = 0.02
     paused: float = 0.06
     never_resumed: float = 0.3
     clock_skew_seconds: float = 3.0
@@ -141,6 +143,9 @@ class Simulation:
         self._decide(None, job_id, fact)
         if self._happens(self._faults.cancelled):
             self._later(self._dice.uniform(0, 150), lambda: self._tell(job_id, CancelAsked("operator")))
+        if self._happens(self._faults.force_cancelled):
+            force = ForceCancelAsked("operator", "it hangs")
+            self._later(self._dice.uniform(0, 200), lambda: self._tell(job_id, force))
         if self._happens(self._faults.paused):
             self._later(self._dice.uniform(0, 60), lambda: self._tell(job_id, PauseAsked("operator")))
             if not self._happens(self._faults.never_resumed):

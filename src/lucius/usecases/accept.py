@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from lucius.domain.envelope import EnvelopeRules, tenant_of
 from lucius.domain.errors import CallerError, InfrastructureError, LuciusError
+from lucius.domain.job import JOB_TERMINAL, Job
 from lucius.domain.routing import LANE_TOPICS
 from lucius.ports.bus import Bus, Subscription
 from lucius.ports.clock import Clock
@@ -33,6 +35,8 @@ class Taken(Struct, frozen=True):
     job_id: str
     status: str
     replayed: bool
+    ended: Job | None = None
+    """The job, if the command was repeated after it had ended."""
 
 
 class Acceptance:
@@ -63,7 +67,7 @@ class Acceptance:
         try:
             snapshot = await self._current()
             command = self._check(document, may_use, snapshot)
-            return self._taken(command, await self._start(command, snapshot))
+            return (await self._with_ends([self._taken(command, await self._start(command, snapshot))]))[0]
         except LuciusError as error:
             self._observer.command_refused(error.code)
             raise
@@ -81,7 +85,20 @@ class Acceptance:
                 started.append((command, self._start(command, snapshot)))
             except LuciusError as error:
                 started.append(error)
-        return [await self._finish(outcome) for outcome in started]
+        finished = [await self._finish(outcome) for outcome in started]
+        told = iter(await self._with_ends([one for one in finished if isinstance(one, Taken)]))
+        return [next(told) if isinstance(one, Taken) else one for one in finished]
+
+    async def _with_ends(self, taken: Sequence[Taken]) -> list[Taken]:
+        """How those jobs ended that had ended before their command was repeated."""
+        ids = {one.job_id for one in taken if one.replayed and one.status in JOB_TERMINAL}
+        if not ids:
+            return list(taken)
+        try:
+            ended = await self._ledger.load(sorted(ids))
+        except LedgerUnavailable as error:
+            raise InfrastructureError.unavailable(str(error)) from error
+        return [replace(one, ended=ended.get(one.job_id)) if one.replayed else one for one in taken]
 
     async def _finish(self, started: tuple[Command, Awaitable[Any]] | LuciusError) -> Taken | LuciusError:
         try:

@@ -1,4 +1,4 @@
-"""Operations on jobs: cancel, pause, resume, redrive."""
+"""Operations on jobs: cancel, pause, resume, redrive, dismiss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lucius.domain.step import Step, StepStatus
 from lucius.domain.time import after
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine, NewJob, Started
-from lucius.ports.ledger import Claim, Duplicate, Ledger, LedgerUnavailable, Limit, Saturated
+from lucius.ports.ledger import Claim, Closing, Duplicate, Ledger, LedgerUnavailable, Limit, Saturated
 from lucius.usecases.accept import SATURATED_RETRY_SECONDS
 from lucius.usecases.operation_keys import EVENT_OF, REDRIVEN, was_applied, was_made_by
 from lucius.usecases.query import Queries, Sees
@@ -96,6 +96,21 @@ class Operations:
             if holder.status not in (JobStatus.FAILED_FINAL, JobStatus.CANCELLED, JobStatus.SUCCEEDED):
                 raise CallerError.of("CONFLICT", f"job {holder.job_id} already redrives this one, and is still open")
         raise CallerError.of("CONFLICT", f"the job was already redriven {REDRIVES_MAX} times")
+
+    async def dismiss(self, job_id: str, by: str, reason: str, sees: Sees) -> Closing:
+        """Take a job off the list of dead letters. The first dismissal counts; the job itself is not touched."""
+        job = await self._queries.job(job_id, sees)
+        if job.status is not JobStatus.FAILED_FINAL:
+            detail = f"only a job that failed for good is a dead letter; this one is {job.status.value}"
+            raise CallerError.of("CONFLICT", detail)
+        try:
+            closing = await self._ledger.dismiss(Closing(job_id=job_id, at=self._clock.now(), by=by, reason=reason))
+        except LedgerUnavailable as error:
+            raise InfrastructureError.unavailable(str(error)) from error
+        if closing.redriven_as is not None:
+            detail = f"job {closing.redriven_as} redrives this one, which is not among the dead letters any more"
+            raise CallerError.of("CONFLICT", detail)
+        return closing
 
     async def _holder(self, claim: Claim) -> Duplicate | None:
         try:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from lucius.domain.effects import Event
 from lucius.domain.errors import CallerError, InfrastructureError
-from lucius.domain.inputs import CancelAsked, Operation, PauseAsked, ResumeAsked
+from lucius.domain.inputs import CancelAsked, ForceCancelAsked, Operation, PauseAsked, ResumeAsked
 from lucius.ports.ledger import Ledger, LedgerUnavailable
 
 PAGE_SIZE = 500
-EVENT_OF: dict[type[Operation], str] = {CancelAsked: "CANCEL_ASKED", PauseAsked: "PAUSED", ResumeAsked: "RESUMED"}
+EVENT_OF: dict[type[Operation], str] = {
+    CancelAsked: "CANCEL_ASKED",
+    ForceCancelAsked: "CANCEL_FORCED",
+    PauseAsked: "PAUSED",
+    ResumeAsked: "RESUMED",
+}
 REDRIVEN = "ACCEPTED"
 """The first event of the job that a redrive created."""
 

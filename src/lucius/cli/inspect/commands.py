@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -105,20 +105,26 @@ def tenants(connection: Connection, output: str) -> None:
     help="Maximum number of jobs, and of messages.",
 )
 @click.option("--cursor", default="", help="Continue an earlier list of jobs.")
+@click.option("--dismissed", is_flag=True, help="Show the jobs that were dismissed, with who did it and why.")
 @output_option
 @click.pass_obj
-def dead_letters(connection: Connection, limit: int, cursor: str, output: str) -> None:
+def dead_letters(connection: Connection, limit: int, cursor: str, dismissed: bool, output: str) -> None:
     """List failed jobs and dead messages.
 
-    Jobs that failed permanently, newest first, and messages that the bus gave up on.
+    Jobs that failed permanently and were neither redriven nor dismissed, newest first, and messages that the bus gave
+    up on.
     """
     with connection.open() as client:
-        answer = client.run(admin_calls.dead_letters(limit=limit, cursor=cursor))
+        answer = client.run(admin_calls.dead_letters(limit=limit, cursor=cursor, dismissed=dismissed))
     if output == "json":
         show_json(answer)
         return
     now = datetime.now(UTC)
     failed, messages = answer.get("items") or [], answer.get("messages") or []
+    if dismissed:
+        _show_dismissed(answer.get("dismissals") or [], now)
+        say_more(answer.get("next"))
+        return
     if failed:
         show_table(failed_table(failed, now), note_lines_max=NOTE_LINES_MAX)
     else:
@@ -133,7 +139,37 @@ def dead_letters(connection: Connection, limit: int, cursor: str, output: str) -
         click.echo(f"There may be more messages: --limit goes up to {LETTERS_MAX}.", err=True)
 
 
-COMMANDS = (protocols, lanes, tenants, dead_letters)
+@click.command()
+@click.argument("job_id", metavar="JOB")
+@click.option("--reason", required=True, help="Why nobody needs to look at it any more; kept.")
+@output_option
+@click.pass_obj
+def dismiss(connection: Connection, job_id: str, reason: str, output: str) -> None:
+    """Take a failed job off the list of dead letters.
+
+    The job itself stays as it is, and can still be redriven.
+    """
+    with connection.open() as client:
+        answer = client.run(admin_calls.dismiss(job_id, reason=reason))
+    if output == "json":
+        show_json(answer)
+        return
+    show_lines([f"Job {text_of(answer.get('jobId'))} is off the dead letters: {text_of(answer.get('reason'))}"])
+
+
+def _show_dismissed(dismissals: Sequence[Mapping[str, Any]], now: datetime) -> None:
+    if not dismissals:
+        click.echo("No dismissed jobs.", err=True)
+        return
+    rows = [
+        (text_of(one.get("jobId")), text_of(one.get("dismissed_by")), distance(one.get("dismissed_at"), now))
+        for one in dismissals
+    ]
+    columns = (Column("Job"), Column("Dismissed by"), Column("When"))
+    show_table(Table(columns, rows, "Reason", [text_of(one.get("reason")) for one in dismissals]))
+
+
+COMMANDS = (protocols, lanes, tenants, dead_letters, dismiss)
 
 
 # --- Output ----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 
 from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK, EXIT_REFUSED, Invalid
 from lucius.cli.interrupted import left_alone
+from lucius.cli.output.formatting import distance, error_text, text_of
 from lucius.cli.output.printing import (
     output_option,
     say_more,
@@ -57,27 +59,41 @@ def timeout_option(command: F) -> F:
 @file_argument
 @click.option("--watch", "watching", is_flag=True, help="Show progress until the job ends; exit code 1 if it fails.")
 @click.option("--idempotency-key", help="Overrides the key in the file; the same key means the same job.")
+@click.option("--new", "is_new", is_flag=True, help="Make a new job, even if the same command was submitted before.")
 @timeout_option
 @output_option
 @click.pass_obj
 def submit(
-    connection: Connection, file: Path, watching: bool, idempotency_key: str | None, timeout: float, output: str
+    connection: Connection,
+    file: Path,
+    watching: bool,
+    idempotency_key: str | None,
+    is_new: bool,
+    timeout: float,
+    output: str,
 ) -> None:
     """Submit the command in FILE (JSON; - is standard input).
 
     An input_ref or output_ref without a scheme is a path relative to FILE's folder, and is sent as a file:// URI.
+
+    The same command submitted twice is the same job, however it ended; --new makes a new one.
     """
     from lucius.cli.jobs.envelope import read_envelope_file
 
+    if is_new and idempotency_key is not None:
+        raise click.UsageError("--new makes a key of its own; leave out --idempotency-key")
     envelope = read_envelope_file(file)
+    if is_new:
+        idempotency_key = uuid.uuid4().hex
     if idempotency_key is not None:
         envelope["idempotency_key"] = idempotency_key
     with connection.open() as client:
         accepted, replayed = client.run(job_calls.submit_envelope(envelope))
         if output == "text":
-            hint = "the same command was submitted before; pass an --idempotency-key to run it again"
-            note = f" ({hint})" if replayed else ""
+            note = " (not a new job: the same command was submitted before)" if replayed else ""
             show_line(f"Job {accepted.get('jobId')} {accepted.get('status')}{note}")
+            if replayed:
+                show_lines(old_job_lines(accepted, datetime.now(UTC)))
         elif not watching:
             show_json(accepted)
         if watching:
@@ -216,11 +232,19 @@ def events(connection: Connection, job_id: str, limit: int, cursor: str, output:
 
 @click.command()
 @job_argument
+@click.option("--reason", help="Why; kept in the job's audit trail.")
+@click.option("--force", is_flag=True, help="End the job now, whatever its step does; needs a --reason.")
 @output_option
 @click.pass_obj
-def cancel(connection: Connection, job_id: str, output: str) -> None:
-    """Cancel a job. A step in progress may finish; nothing new starts."""
-    operate(connection, job_id, "cancel", output)
+def cancel(connection: Connection, job_id: str, reason: str | None, force: bool, output: str) -> None:
+    """Cancel a job. A step in progress may finish; nothing new starts.
+
+    With --force the job ends at once, for a step that hangs: its service is told to stop, and a result that still comes
+    is recorded as late.
+    """
+    if force and not (reason or "").strip():
+        raise click.UsageError("--force needs a --reason, which is kept in the job's audit trail")
+    operate(connection, job_id, "cancel", output, job_calls.cancel_body(reason, force))
 
 
 @click.command()
@@ -259,12 +283,23 @@ def redrive(connection: Connection, job_id: str, watching: bool, timeout: float,
             follow(client, str(new_job.get("jobId")), timeout, output)
 
 
+def old_job_lines(accepted: dict[str, Any], now: datetime) -> list[str]:
+    """How the job of a command that was submitted before has ended, and how to run it again."""
+    job_id, status = text_of(accepted.get("jobId")), text_of(accepted.get("status"))
+    error, ago = error_text(accepted.get("error")), distance(accepted.get("completed_at"), now)
+    ended = [f"It ended {status} {ago}" + (f" with {error}" if error else "") + "."] if ago else []
+    redrive = (
+        [f"  lucius redrive {job_id}  continues it where it ended"] if status in ("FAILED_FINAL", "CANCELLED") else []
+    )
+    return [*ended, "  lucius submit --new …  runs the command again, as a new job", *redrive]
+
+
 COMMANDS = (submit, validate, get, why, watch, list_jobs, events, cancel, pause, resume, redrive)
 
 
-def operate(connection: Connection, job_id: str, verb: str, output: str) -> None:
+def operate(connection: Connection, job_id: str, verb: str, output: str, body: dict[str, Any] | None = None) -> None:
     with connection.open() as client:
-        answer = client.run(job_calls.operate(job_id, verb, patience_seconds=OPERATION_PATIENCE_SECONDS))
+        answer = client.run(job_calls.operate(job_id, verb, body, patience_seconds=OPERATION_PATIENCE_SECONDS))
     if output == "json":
         show_json(answer)
     else:
@@ -305,9 +340,9 @@ def show_job(job: dict[str, Any], output: str, attempts: bool = False) -> None:
     now = datetime.now(UTC)
     if sys.stdout.isatty():
         console = open_console()
-        console.print(job_view(job, now, console.width))
+        console.print(job_view(job, now, console.width, refs=True))
     else:
-        show_lines(job_lines(job, now))
+        show_lines(job_lines(job, now, refs=True))
     if attempts:
         click.echo()
         show_table(attempt_table(job["steps"], now))

@@ -113,10 +113,11 @@ def job_table(items: Iterable[Job], now: datetime) -> Table:
     return Table(JOB_COLUMNS, rows)
 
 
-def job_facts(job: Job, now: datetime) -> list[tuple[str, str]]:
-    """Facts about the job as names and values; empty ones are left out."""
+def job_facts(job: Job, now: datetime, refs: bool = False) -> list[tuple[str, str]]:
+    """Facts about the job as names and values; empty ones are left out. `refs`: also where its input and output are."""
     waiting = waiting_of(job)
     until = waiting.get("until")
+    is_done = job.get("status") == "SUCCEEDED"
     facts = [
         ("Job", text_of(job.get("jobId"))),
         ("Command", f"{text_of(job.get('request_type'))} of {text_of(job.get('tenant_id'))}"),
@@ -124,9 +125,14 @@ def job_facts(job: Job, now: datetime) -> list[tuple[str, str]]:
         ("Time", time_taken(job.get("created_at"), job.get("completed_at"), now)),
         ("Waits", text_of(waiting.get("sentence") or waiting.get("what"))),
         ("Since", distance(waiting.get("since"), now)),
+        ("Progress", progress_text(waiting, now)),
         ("Until", ", ".join(part for part in (text_of(until), distance(until, now)) if part)),
         ("Error", error_text(job.get("error"))),
-        ("Result", ref_text(job.get("output_ref")) if job.get("status") == "SUCCEEDED" else ""),
+        ("Raised at", raised_at(job.get("error"))),
+        ("Instance", instance_of(job.get("error"))),
+        ("Input", ref_text(job.get("input_ref")) if refs else ""),
+        ("Output", ref_text(job.get("output_ref")) if refs and not is_done else ""),
+        ("Result", ref_text(job.get("output_ref")) if is_done else ""),
         ("Redrive of", text_of(job.get("redrive_of"))),
     ]
     return [(name, value) for name, value in facts if value]
@@ -137,23 +143,46 @@ def waiting_of(job: Job) -> Mapping[str, Any]:
     return waiting if isinstance(waiting, Mapping) else {}
 
 
+def progress_text(waiting: Mapping[str, Any], now: datetime) -> str:
+    """When the service that works on the job last reported something new; empty if none works on it."""
+    if waiting.get("what") != "RESULT" or "progress_at" not in waiting:
+        return ""
+    ago = distance(waiting.get("progress_at"), now)
+    return f"last {ago}" if ago else "none reported"
+
+
 def ref_text(ref: Any) -> str:
     return text_of(ref.get("uri") if isinstance(ref, Mapping) else ref)
 
 
-def job_lines(job: Job, now: datetime) -> list[str]:
+def raised_at(error: Any) -> str:
+    """Where a service's exception was raised, the innermost frame first: `pdf.py:12 in read, service.py:8 in work`."""
+    frames = error.get("frames") if isinstance(error, Mapping) else None
+    if not isinstance(frames, list):
+        return ""
+    known = [one for one in frames if isinstance(one, Mapping)]
+    places = (f"{one.get('file')}:{one.get('line')} in {one.get('function')}" for one in reversed(known))
+    return text_of(", ".join(places))
+
+
+def instance_of(error: Any) -> str:
+    """The instance of the service that ran a failed attempt."""
+    return text_of(error.get("instance")) if isinstance(error, Mapping) else ""
+
+
+def job_lines(job: Job, now: datetime, refs: bool = False) -> list[str]:
     steps = job.get("steps") or ()
-    return [*aligned(job_facts(job, now)), *(["", *table_lines(step_table(steps, now))] if steps else [])]
+    return [*aligned(job_facts(job, now, refs)), *(["", *table_lines(step_table(steps, now))] if steps else [])]
 
 
-def job_view(job: Job, now: datetime, width: int, live: bool = False) -> RenderableType:
+def job_view(job: Job, now: datetime, width: int, live: bool = False, refs: bool = False) -> RenderableType:
     """The job's facts above a table of its steps. A live view truncates long values."""
     from rich.console import Group
     from rich.table import Table as Grid
     from rich.text import Text
 
     facts = Grid.grid(padding=(0, 2))
-    for name, value in job_facts(job, now):
+    for name, value in job_facts(job, now, refs):
         style = STYLES.get(str(job.get("status")), "") if name == "Status" else "red" if name == "Error" else ""
         shown = clipped(value, LIVE_FACT_LINES * max(1, width - FACT_CELLS)) if live else value
         facts.add_row(Text(name, style="dim"), Text(shown, style=style, overflow="fold"))

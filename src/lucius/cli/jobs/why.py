@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lucius.cli.jobs.render import Job, Step, ref_text, waiting_of
+from lucius.cli.jobs.render import Job, Step, instance_of, raised_at, ref_text, waiting_of
 from lucius.cli.output.formatting import distance, error_text, moment, moment_text, text_of, time_taken
 from lucius.cli.output.program import as_typed, hint
 
 OVERDUE_SECONDS = 10.0
 """Timers are checked about every second; if one expired this long ago, nothing is checking it."""
+
+QUIET_SECONDS = 60.0
+"""After this long without progress, the way to end a step that hangs is shown."""
 
 ENDED = {"SUCCEEDED": "succeeded", "FAILED_FINAL": "failed permanently", "CANCELLED": "was cancelled"}
 
@@ -57,7 +60,7 @@ def explain(job: Job, events: Iterable[Mapping[str, Any]], now: datetime) -> Exp
         *_cancellation(events, now),
         *_earlier(step, now, attempt_no),
     ]
-    return Explanation([sentence for sentence in sentences if sentence], _next(job, step))
+    return Explanation([sentence for sentence in sentences if sentence], _next(job, step, now))
 
 
 def explanation_lines(explanation: Explanation) -> list[str]:
@@ -85,7 +88,18 @@ def _wait(job: Job, step: Step, now: datetime) -> list[str]:
     then = _then(job, step)
     if until and (now - until).total_seconds() > OVERDUE_SECONDS:
         then = "That time has passed and nothing happened: is `lucius up` or `lucius reconciler` running?"
-    return [sentence, f"{', '.join(spans)}." if spans else "", then]
+    origin = _origin(step.get("error")) if waiting.get("what") == "RETRY" else []
+    return [sentence, *origin, f"{', '.join(spans)}." if spans else "", _progress(waiting, step, now), then]
+
+
+def _progress(waiting: Mapping[str, Any], step: Step, now: datetime) -> str:
+    """The step's age, and how long ago its service last reported something new: heartbeats alone say nothing."""
+    if waiting.get("what") != "RESULT" or "progress_at" not in waiting:
+        return ""
+    age = time_taken(step.get("started_at"), None, now)
+    ago = distance(waiting.get("progress_at"), now)
+    text = f"The step has been running for {age}" if age else "The step is running"
+    return f"{text}; its last progress was {ago}." if ago else f"{text}, and its service has reported no progress."
 
 
 def _then(job: Job, step: Step) -> str:
@@ -115,18 +129,25 @@ def _then(job: Job, step: Step) -> str:
     return ""
 
 
-def _next(job: Job, step: Step) -> list[tuple[str, str]]:
+def _is_quiet(waiting: Mapping[str, Any], now: datetime) -> bool:
+    """Whether a service has worked for long without reporting anything new."""
+    last = moment(waiting.get("progress_at")) or moment(waiting.get("since"))
+    return "progress_at" in waiting and last is not None and (now - last).total_seconds() > QUIET_SECONDS
+
+
+def _next(job: Job, step: Step, now: datetime) -> list[tuple[str, str]]:
     job_id, what, status = text_of(job.get("jobId")), waiting_of(job).get("what"), job.get("status")
     lane, service = text_of(job.get("lane")), text_of(step.get("service"))
     resume = (f"lucius resume {job_id}", "continues it")
     lanes = ("lucius lanes", f"shows the backlog of {service} on lane {lane}; if it stays, no worker takes it")
     watch = (f"lucius watch {job_id}", "follows it")
     cancel = (f"lucius cancel {job_id}", "cancels it")
+    force = (f'lucius cancel {job_id} --force --reason "…"', "ends it at once, if the step hangs")
     by_kind: dict[Any, list[tuple[str, str]]] = {
         "START": [cancel],
         "BUS": [watch, cancel],
         "ACK": [lanes, watch],
-        "RESULT": [watch],
+        "RESULT": [watch, force] if status == "CANCELLING" or _is_quiet(waiting_of(job), now) else [watch],
         "RETRY": [*([lanes] if _code(step) == "ACK_TIMEOUT" else []), watch, cancel],
         "RESUME": [resume, cancel],
     }
@@ -153,7 +174,16 @@ def _end(name: str, job: Job, step: Step, now: datetime) -> list[str]:
         return [first, f"It was at {where}.", f"Error: {error}" if error else ""]
     tried = f", attempt {step['attempt_no']}" if step.get("attempt_no") else ""
     cause = CAUSES.get(text_of((job.get("error") or {}).get("code")), "")
-    return [first, f"It ended at {where}{tried}: {error or 'no reason was given'}", cause]
+    return [first, f"It ended at {where}{tried}: {error or 'no reason was given'}", cause, *_origin(job.get("error"))]
+
+
+def _origin(error: Any) -> list[str]:
+    """Where a failure was raised, and which instance of the service ran the attempt."""
+    places, instance = raised_at(error), instance_of(error)
+    return [
+        f"It was raised at {places}." if places else "",
+        f"The attempt was run by the instance {instance}." if instance else "",
+    ]
 
 
 def _after_end(job: Job, step: Step) -> list[tuple[str, str]]:
@@ -203,10 +233,11 @@ def _earlier(step: Step, now: datetime, before_no: int) -> list[str]:
 
 
 def _cancellation(events: Iterable[Mapping[str, Any]], now: datetime) -> list[str]:
-    requests = [event for event in events if event.get("type") == "CANCEL_ASKED"]
+    requests = [event for event in events if event.get("type") in ("CANCEL_ASKED", "CANCEL_FORCED")]
     if not requests:
         return []
     last = requests[-1]
     by, reason = text_of(last.get("by")), text_of(last.get("reason"))
     who = f" by {by}" if by else ""
-    return [f"Cancellation was requested{who}, {distance(last.get('at'), now)}" + (f": {reason}" if reason else ".")]
+    asked = "forced" if last.get("type") == "CANCEL_FORCED" else "requested"
+    return [f"Cancellation was {asked}{who}, {distance(last.get('at'), now)}" + (f": {reason}" if reason else ".")]

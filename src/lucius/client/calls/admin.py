@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from lucius.client.call import Json, Script, get
+from urllib.parse import quote
+
+from lucius.client.call import Json, Script, get, post
 from lucius.client.calls.pages import given
 from lucius.client.errors import content_of
 
@@ -19,6 +21,14 @@ def tenants() -> Script[Json]:
     return content_of((yield get("/v1/admin/tenants")))
 
 
-def dead_letters(*, limit: int = DEAD_LETTERS_LIMIT, cursor: str = "") -> Script[Json]:
-    """Jobs that failed permanently, from `cursor` on, and messages that the bus gave up on; at most `limit` of each."""
-    return content_of((yield get("/v1/admin/dead-letters", given(limit=limit, cursor=cursor))))
+def dead_letters(*, limit: int = DEAD_LETTERS_LIMIT, cursor: str = "", dismissed: bool = False) -> Script[Json]:
+    """Jobs that failed permanently, from `cursor` on, and messages that the bus gave up on; at most `limit` of each.
+    `dismissed`: instead, the jobs that somebody has dismissed."""
+    query = given(limit=limit, cursor=cursor, dismissed="true" if dismissed else None)
+    return content_of((yield get("/v1/admin/dead-letters", query)))
+
+
+def dismiss(job_id: str, *, reason: str) -> Script[Json]:
+    """Take a job that failed permanently off the list of dead letters."""
+    path = f"/v1/admin/dead-letters/{quote(job_id, safe='')}:dismiss"
+    return content_of((yield post(path, {"reason": reason}, is_repeatable=True)))

@@ -194,9 +194,14 @@ def follow(
     return Following(job_id, after=after, timeout_seconds=timeout_seconds, patience_seconds=patience_seconds)
 
 
-def cancel(job_id: str, *, reason: str | None = None) -> Script[Json]:
-    """Cancel a job. A step in progress may finish; nothing new starts."""
-    return (yield from operate(job_id, "cancel", {"reason": reason} if reason else {}))
+def cancel(job_id: str, *, reason: str | None = None, force: bool = False) -> Script[Json]:
+    """Cancel a job. A step in progress may finish; nothing new starts. `force` ends the job at once, whatever its step
+    does, and needs a reason."""
+    return (yield from operate(job_id, "cancel", cancel_body(reason, force)))
+
+
+def cancel_body(reason: str | None, force: bool) -> Json:
+    return {**({"reason": reason} if reason else {}), **({"force": True} if force else {})}
 
 
 def pause(job_id: str) -> Script[Json]:

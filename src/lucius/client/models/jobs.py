@@ -12,9 +12,22 @@ from lucius.client.statuses import JOB_TERMINAL
 
 
 @dataclass(frozen=True, kw_only=True)
+class Frame(Model):
+    """Where an exception passed through."""
+
+    file: str = ""
+    line: int = 0
+    function: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Failure(Model):
     code: str
     message: str = ""
+    frames: list[Frame] = field(default_factory=list)
+    """Where the service raised it, the innermost last; empty if it does not say."""
+    instance: str | None = None
+    """The service instance that ran the attempt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +39,10 @@ class Accepted(Model):
     replayed: bool = False
     """The same command was submitted before: this is its job."""
     redrive_of: str | None = None
+    detail: str | None = None
+    """If the same command was submitted before and its job had ended: how it ended."""
+    completed_at: datetime | None = None
+    error: Failure | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +53,8 @@ class Waiting(Model):
     since: datetime | None = None
     until: datetime | None = None
     sentence: str = ""
+    progress_at: datetime | None = None
+    """While a service works: when it last reported another progress or note."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +77,7 @@ class Step(Model):
     status: str = ""
     attempt_no: int = 0
     progress: float | None = None
+    progress_at: datetime | None = None
     note: str | None = None
     artifacts: dict[str, Any] | None = None
     output_ref: Any = None

@@ -107,12 +107,15 @@ def on_heartbeat(draft: Draft, fact: HeartbeatSeen) -> None:
     step = draft.steps[index]
     assert step.ends_by is not None
     progress = step.progress if fact.progress is None else fact.progress
+    note = step.note if fact.note is None else fact.note
     is_tenth = int(progress * 10) != int(step.progress * 10)
+    is_news = progress != step.progress or (note or "") != (step.note or "")
     draft.steps[index] = replace(
         step,
         due_at=min(after(draft.now, step.spec.policy.lease_seconds), step.ends_by),
         progress=progress,
-        note=step.note if fact.note is None else fact.note,
+        note=note,
+        progress_at=draft.now if is_news else step.progress_at,
         updated_at=draft.now,
     )
     if is_pickup or is_tenth:

@@ -40,10 +40,14 @@ def fail(
     """A step's current attempt failed: try again later, or give up."""
     step = draft.steps[index]
     assert step.attempt is not None
+    if failure.instance is None and step.attempt.acked_by is not None:
+        failure = replace(failure, instance=step.attempt.acked_by)
     draft.settle_directive(index)
     failed = replace(step, attempt=replace(step.attempt, error=failure, ended_at=draft.now), error=failure)
     event = event or failure.code
     details = {"code": failure.code, "message": failure.message, **data}
+    if failure.instance is not None:
+        details["instance"] = failure.instance
     is_left = step.attempts_counted < step.spec.policy.max_attempts or wait_seconds is not None
     if draft.status is JobStatus.CANCELLING:
         draft.move_step(index, StepMove.CANCELLED, failed)

@@ -1,4 +1,4 @@
-"""Operations by operators: cancel, pause, resume."""
+"""Operations by operators: cancel, force-cancel, pause, resume."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lucius.domain.attempt import DispatchStatus
 from lucius.domain.draft import Draft
 from lucius.domain.effects import Outcome
 from lucius.domain.handlers.endings import finish_cancelling
-from lucius.domain.inputs import CancelAsked, Operation, PauseAsked, ResumeAsked
+from lucius.domain.inputs import CancelAsked, ForceCancelAsked, Operation, PauseAsked, ResumeAsked
 from lucius.domain.job import JOB_TRANSITIONS, JobMove, JobStatus
 from lucius.domain.step import StepStatus
 
@@ -35,6 +35,16 @@ def on_cancel(draft: Draft, fact: CancelAsked) -> None:
         return
     draft.record("CANCEL_ASKED", None, **data)
     finish_cancelling(draft)
+
+
+def on_force_cancel(draft: Draft, fact: ForceCancelAsked) -> None:
+    """Nobody waits for the live attempt. If its directive is being published right now, no ACK of it is accepted."""
+    if draft.is_terminal:
+        draft.outcome = Outcome.JOB_TERMINAL
+        return
+    draft.record("CANCEL_FORCED", None, **_asked_by(fact), reason=fact.reason)
+    draft.cancel_open_steps()
+    draft.end(JobMove.CANCEL_FORCED, "JOB_CANCELLED")
 
 
 def on_pause(draft: Draft, fact: PauseAsked) -> None:

@@ -10,10 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lucius.domain.effects import Event, Outcome
-from lucius.domain.inputs import Acked, CancelAsked, HeartbeatSeen, Input, PauseAsked, Resulted, ResumeAsked
+from lucius.domain.inputs import (
+    Acked,
+    CancelAsked,
+    ForceCancelAsked,
+    HeartbeatSeen,
+    Input,
+    PauseAsked,
+    Resulted,
+    ResumeAsked,
+)
 
 _CALLBACK_EVENTS: dict[type, str] = {Acked: "ACK", HeartbeatSeen: "HEARTBEAT", Resulted: "RESULT"}
-_OPERATION_EVENTS: dict[type, str] = {CancelAsked: "CANCEL_ASKED", PauseAsked: "PAUSED", ResumeAsked: "RESUMED"}
+_OPERATION_EVENTS: dict[type, str] = {
+    CancelAsked: "CANCEL_ASKED",
+    ForceCancelAsked: "CANCEL_FORCED",
+    PauseAsked: "PAUSED",
+    ResumeAsked: "RESUMED",
+}
 
 
 def split_decided(facts: Sequence[Input], events: Sequence[Event]) -> tuple[list[Input], list[Event]]:
@@ -42,6 +56,6 @@ def _tells_of(event: Event, fact: Input) -> bool:
                 and (not isinstance(fact, Acked) or fact.held_by is None)
                 and (not isinstance(fact, Resulted) or event.data.get("verdict") == fact.verdict)
             )
-        case CancelAsked() | PauseAsked() | ResumeAsked():
+        case CancelAsked() | ForceCancelAsked() | PauseAsked() | ResumeAsked():
             return event.type == _OPERATION_EVENTS[type(fact)] and event.data.get("by") == fact.by
     return False

@@ -20,6 +20,7 @@ from lucius.domain.inputs import (
     Acked,
     Callback,
     CancelAsked,
+    ForceCancelAsked,
     HeartbeatSeen,
     Operation,
     PauseAsked,
@@ -42,6 +43,7 @@ SIGNALS: dict[type, str] = {
     Resulted: "step_result",
     HeartbeatSeen: "step_heartbeat",
     CancelAsked: "cancel",
+    ForceCancelAsked: "force_cancel",
     PauseAsked: "pause",
     ResumeAsked: "resume",
 }

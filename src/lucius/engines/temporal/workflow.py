@@ -27,6 +27,7 @@ with workflow.unsafe.imports_passed_through():
         CancelAsked,
         DeadlinePassed,
         DirectiveWithdrawn,
+        ForceCancelAsked,
         HeartbeatSeen,
         Input,
         PauseAsked,
@@ -129,6 +130,10 @@ class JobWorkflow:
     @workflow.signal
     def cancel(self, fact: CancelAsked) -> None:
         self._has_tried_to_withdraw = False
+        self._inbox.append(fact)
+
+    @workflow.signal
+    def force_cancel(self, fact: ForceCancelAsked) -> None:
         self._inbox.append(fact)
 
     @workflow.signal

@@ -155,6 +155,9 @@ def _write_rows(standing: Sequence[Change], new_policies: Mapping[str, Policy]) 
             yield Run(statements.INSERT_POLICY, [(key, policy_text(one)) for key, one in sorted(new_policies.items())])
         yield Run(statements.INSERT_STATE, [rows.new_state_row(c) for c in created], in_one_statement=True)
         yield Run(statements.INSERT_SPEC, [rows.spec_row(c.after) for c in created], in_one_statement=True)
+        redriven = sorted(rows.redriven_row(c.after.spec) for c in created if c.after.spec.redrive_of is not None)
+        if redriven:
+            yield Run(statements.INSERT_CLOSING, redriven)
     if updated:
         moving: list[Job] = []
         others: list[Job] = []

@@ -61,6 +61,7 @@ class StepRecord(Struct, array_like=True, frozen=True):
     artifacts: Raw
     output_ref: Raw
     is_output_outside: bool
+    progress_at: Instant | None = None
 
 
 class StateDocument(Struct, array_like=True, frozen=True):
@@ -114,7 +115,7 @@ def with_closed_outbox(state: str) -> str:
 def _step_values(step: Step) -> tuple[Any, ...]:
     """The fields of `StepRecord`."""
     is_outside = is_output_outside(step)
-    return (
+    values = (
         step.status,
         step.updated_at,
         step.attempts_counted,
@@ -131,6 +132,7 @@ def _step_values(step: Step) -> tuple[Any, ...]:
         NULL if is_outside else step.output_ref,
         is_outside,
     )
+    return values if step.progress_at is None else (*values, step.progress_at)
 
 
 def build_steps(
@@ -168,6 +170,7 @@ def build_steps(
                 error=state.error,
                 started_at=state.started_at,
                 completed_at=state.completed_at,
+                progress_at=state.progress_at,
             )
         )
     return tuple(steps)

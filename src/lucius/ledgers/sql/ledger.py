@@ -20,6 +20,7 @@ from lucius.ledgers.sql.upkeep import prune_script, repair_script
 from lucius.ports.bus import Bus, DeliveryRef, Message
 from lucius.ports.ledger import (
     Change,
+    Closing,
     CommitOutcome,
     Committed,
     Duplicate,
@@ -125,6 +126,18 @@ class SqlLedger:
 
     async def jobs(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[Job | UnreadableJob]:
         return self._logged(await self._scan(lambda: list_jobs(filter_, limit, before_id, self._policies)))
+
+    async def dismiss(self, closing: Closing) -> Closing:
+        def script() -> Script[Closing]:
+            yield Run(statements.INSERT_CLOSING, [rows.closing_row(closing)])
+            found = yield Fetch(statements.READ_CLOSINGS, [[closing.job_id]])
+            return rows.read_closing(found[0])
+
+        return await self._write(script)
+
+    async def closings(self, job_ids: Sequence[str]) -> dict[str, Closing]:
+        found = await self._fetch(statements.READ_CLOSINGS, list(job_ids))
+        return {row[0]: rows.read_closing(row) for row in found}
 
     async def attempts(self, job_id: str) -> dict[str, list[Attempt]]:
         return await self._read(lambda: _attempts_script(job_id, self._policies))

@@ -58,10 +58,15 @@ def page_of_ids(filter_: JobFilter, tenant_id: str | None, limit: int, before_id
     if tenant_id is not None:
         add("tenant_id = {}", tenant_id)
     # The dead letters among the jobs are those that failed.
-    status = JobStatus.FAILED_FINAL.value if filter_.dead_letter else filter_.status
+    is_dead_letter = filter_.dead_letter or filter_.dismissed
+    status = JobStatus.FAILED_FINAL.value if is_dead_letter else filter_.status
     if status is not None:
         add("status = {}", status)
         conditions.append(_index_part(status, is_alone=tenant_id is None and filter_.request_type is None))
+    if filter_.dead_letter:
+        conditions.append(statements.NOT_CLOSED)
+    if filter_.dismissed:
+        conditions.append(statements.DISMISSED)
     if filter_.request_type is not None:
         add("request_type = {}", filter_.request_type)
     if filter_.created_from is not None:

@@ -11,13 +11,13 @@ from msgspec import Raw, Struct
 
 from lucius.domain.attempt import Attempt, DispatchStatus
 from lucius.domain.effects import Event
-from lucius.domain.job import Job, JobStatus
+from lucius.domain.job import Job, JobSpec, JobStatus
 from lucius.domain.protocol import Policy
 from lucius.domain.signature import error_signature
 from lucius.domain.step import Step
 from lucius.domain.waiting import wait_cause
 from lucius.ledgers.sql import documents, event_document, spec_document
-from lucius.ports.ledger import Change, OutboxRow, Webhook, followed_attempts
+from lucius.ports.ledger import Change, Closing, OutboxRow, Webhook, followed_attempts
 from lucius.sql.database import Row
 
 UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, RecursionError, msgspec.MsgspecError)
@@ -228,3 +228,16 @@ def read_webhook(row: Row) -> Webhook:
 
 def policies_of(jobs: Sequence[Job]) -> dict[str, Policy]:
     return {spec_document.id_of_policy(step.spec.policy): step.spec.policy for job in jobs for step in job.steps}
+
+
+def redriven_row(spec: JobSpec) -> tuple[Any, ...]:
+    """The closing of the dead letter that this job redrives."""
+    return spec.redrive_of, spec.created_at, None, None, spec.job_id
+
+
+def closing_row(closing: Closing) -> tuple[Any, ...]:
+    return closing.job_id, closing.at, closing.by, closing.reason, closing.redriven_as
+
+
+def read_closing(row: Row) -> Closing:
+    return Closing(job_id=row[0], at=row[1], by=row[2], reason=row[3], redriven_as=row[4])

@@ -7,6 +7,7 @@ MOVING = "document, revision, updated_at, step_status, wait_cause, wake_at"
 """What most turns change."""
 STATE = f"{MOVING}, status, unsent_since, unsent_until, completed_at, error_signature, engine"
 """Everything that a turn may change."""
+CLOSING = "job_id, closed_at, dismissed_by, reason, redriven_as"
 WEBHOOK = "job_id, url, tenant_id, attempts, next_at, last_error"
 
 
@@ -48,6 +49,12 @@ COUNT_JOBS = (
     f"{_insert('job_counts', 'minute, tenant_id, outcome, jobs')} ON CONFLICT (minute, tenant_id, outcome)"
     " DO UPDATE SET jobs = job_counts.jobs + excluded.jobs"
 )
+INSERT_CLOSING = f"{_insert('dead_letter_closings', CLOSING)} ON CONFLICT (job_id) DO NOTHING"
+READ_CLOSINGS = f"SELECT {CLOSING} FROM dead_letter_closings WHERE job_id = ANY($1::text[])"
+# Scalar subqueries, looked up row by row: of EXISTS, PostgreSQL makes a join that reads and sorts the whole list.
+_CLOSING_OF_JOB = "(SELECT c.{} FROM dead_letter_closings c WHERE c.job_id = job_states.job_id)"
+NOT_CLOSED = f"{_CLOSING_OF_JOB.format('closed_at')} IS NULL"
+DISMISSED = f"{_CLOSING_OF_JOB.format('dismissed_by')} IS NOT NULL"
 INSERT_CLAIM = "INSERT INTO claims (claim_key, job_id) VALUES ($1, $2) ON CONFLICT (claim_key) DO NOTHING"
 HASH_PLACE = 13
 """Where the idempotency hash is in the document of what was accepted."""
@@ -157,7 +164,15 @@ PRUNE_DEAD_MESSAGES = (  # The id of a directive begins with that of its job, wh
 )
 PRUNE = tuple(
     f"DELETE FROM {table} WHERE job_id = $1"
-    for table in ("job_events", "job_attempts", "job_outputs", "webhooks", "job_specs", "job_states")
+    for table in (
+        "job_events",
+        "job_attempts",
+        "job_outputs",
+        "webhooks",
+        "dead_letter_closings",
+        "job_specs",
+        "job_states",
+    )
 )
 PRUNE_CLAIM = "DELETE FROM claims WHERE claim_key = $1 AND job_id = $2"
 
