@@ -19,6 +19,7 @@ from lucius.settings import Settings
 from lucius.telemetry.metrics import MetricsObserver
 from lucius.telemetry.traces import Traces
 from lucius.usecases.accept import Acceptance
+from lucius.usecases.bulk_operations import Bulk
 from lucius.usecases.complete import Completion
 from lucius.usecases.fair_slots import FairSlots
 from lucius.usecases.operate import Operations
@@ -32,6 +33,7 @@ class AppContext(Struct, frozen=True, kw_only=True):
     acceptance: Acceptance
     completion: Completion
     operations: Operations
+    bulk: Bulk
     pulls: Pulls
     queries: Queries
     runbooks: Runbooks

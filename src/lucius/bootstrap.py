@@ -24,9 +24,11 @@ from lucius.domain.callbacks import TokenSigner
 from lucius.domain.directive import CallbackUrls
 from lucius.domain.envelope import EnvelopeRules, Terms
 from lucius.domain.job import OUTBOX, TEMPORAL
+from lucius.engines.loops import every
 from lucius.engines.outbox import EngineSettings, OutboxEngine
 from lucius.ledgers.memory import MemoryLedger
 from lucius.ledgers.sql import SqlLedger
+from lucius.ledgers.sql.bulk_operations import SqlBulkOperations
 from lucius.local_secrets import callback_keys, data_folder_errors, is_embedded, with_secrets
 from lucius.local_tenant_files import LocalTenantFiles
 from lucius.management import Management, app_checks, clock_check, manage, runbook_checks
@@ -43,7 +45,7 @@ from lucius.runbooks.opening import Runbooks, open_runbooks
 from lucius.runbooks.sources.limits import SourceLimits
 from lucius.settings import Settings, SettingsError
 from lucius.sql import schema
-from lucius.sql.database import Database
+from lucius.sql.database import Database, DatabaseUnavailable
 from lucius.sql.server_time import read_server_time
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.sql.volatile import VolatileDatabase
@@ -51,6 +53,8 @@ from lucius.telemetry.log_observer import LogObserver
 from lucius.telemetry.metrics import MetricsObserver
 from lucius.telemetry.traces import Traces, open_traces
 from lucius.usecases.accept import Acceptance
+from lucius.usecases.bulk_operations import Bulk
+from lucius.usecases.bulk_runner import BulkRunner
 from lucius.usecases.complete import Completion
 from lucius.usecases.fair_slots import FairSlots
 from lucius.usecases.operate import Operations
@@ -202,8 +206,14 @@ async def open_app(
         await stack.enter_async_context(engine)
         if reconciles:
             await stack.enter_async_context(WebhookSender(ledger, registry, clock, settings, observer))
+        if database is None:
+            # A ledger in memory has no tables, but runbooks and bulk operations need tables: these are in memory too.
+            tables: Database = await stack.enter_async_context(VolatileDatabase())
+            await schema.upgrade(tables)
+        else:
+            tables = database
         runbooks = await stack.enter_async_context(
-            _open_runbooks(settings, database, bus, clock, observer, orchestrates, schedules)
+            _open_runbooks(settings, tables, bus, clock, observer, orchestrates, schedules)
         )
         watcher = asyncio.create_task(registry.watch(settings.registry_reload_seconds), name="registry")
         stack.callback(watcher.cancel)
@@ -217,15 +227,21 @@ async def open_app(
         def terms_of(tenant_id: str) -> Terms:
             return terms_for(registry.snapshot(), files, tenant_id)
 
+        operations = Operations(
+            engine, queries, ledger, clock,
+            lambda job: limits_for(registry.snapshot(), job.spec.tenant_id, job.spec.routing.resolved_mode),
+            lambda tenant_id: terms_of(tenant_id).admitted,
+        )  # fmt: skip
+        bulk_store = SqlBulkOperations(tables)
+        if reconciles:
+            runner = BulkRunner(bulk_store, ledger, operations, clock, observer)
+            await stack.enter_async_context(_run_operations(runner, settings, observer))
         yield AppContext(
             settings=settings,
             acceptance=acceptance,
             completion=Completion(engine, signer, clock, observer, terms_of),
-            operations=Operations(
-                engine, queries, ledger, clock,
-                lambda job: limits_for(registry.snapshot(), job.spec.tenant_id, job.spec.routing.resolved_mode),
-                lambda tenant_id: terms_of(tenant_id).admitted,
-            ),
+            operations=operations,
+            bulk=Bulk(bulk_store, ledger, clock, settings.operation_jobs_max),
             pulls=Pulls(registry, bus, engine, acceptance),
             queries=queries,
             runbooks=runbooks,
@@ -251,9 +267,24 @@ async def open_app(
 
 
 @asynccontextmanager
+async def _run_operations(runner: BulkRunner, settings: Settings, observer: Observer) -> AsyncIterator[None]:
+    task = every(settings.operations_interval, "operations", runner.round, observer)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        try:
+            async with asyncio.timeout(settings.stop_seconds):
+                await runner.stop()
+        except (DatabaseUnavailable, TimeoutError) as error:
+            observer.failed("releasing the leases of operations; they end by themselves", error)
+
+
+@asynccontextmanager
 async def _open_runbooks(
     settings: Settings,
-    database: Database | None,
+    database: Database,
     bus: Bus,
     clock: Clock,
     observer: Observer,
@@ -262,10 +293,6 @@ async def _open_runbooks(
 ) -> AsyncIterator[Runbooks]:
     async with AsyncExitStack() as stack:
         own_files = (database.path,) if isinstance(database, SqliteDatabase) else ()
-        if database is None:
-            # A ledger in memory has no tables, but runbooks need tables: these are in memory too.
-            database = await stack.enter_async_context(VolatileDatabase())
-            await schema.upgrade(database)
         if settings.source_still_seconds >= settings.source_query_seconds:
             raise SettingsError(
                 f"LUCIUS_SOURCE_STILL_SECONDS={settings.source_still_seconds:g} leaves no time to read a file: it must"

@@ -1,6 +1,6 @@
 """A worker process that ends, as by `kill -9`, right after it has written a job's second attempt to the ledger.
 
-    python -m tests.temporal.mortal_worker TEMPORAL_ADDRESS TASK_QUEUE DATABASE_URL
+python -m tests.temporal.mortal_worker TEMPORAL_ADDRESS TASK_QUEUE DATABASE_URL
 """
 
 from __future__ import annotations

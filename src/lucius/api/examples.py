@@ -38,5 +38,14 @@ EXAMPLES: dict[str, Any] = {
     "callbackBatch": {"callbacks": [{"type": "ACK", **_IDS, "callback_token": "v1.k1.1767225600.c2lnbmF0dXJl"}]},
     "pullDirectives": {"service": "ocr", "max": 10, "wait_seconds": 20},
     "cancelJob": {"reason": "sent by mistake"},
+    "createOperation": {
+        "action": "redrive",
+        "filter": {"status": "FAILED_FINAL", "request_type": "OCR"},
+        "reason": "the OCR service is fixed",
+        "canary": 10,
+        "max_failures": 20,
+        "rate_per_second": 5,
+    },
+    "previewOperation": {"action": "cancel", "filter": {"tenant_id": "acme", "status": "QUEUED"}},
     **RUNBOOK_EXAMPLES,
 }

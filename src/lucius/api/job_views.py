@@ -9,6 +9,7 @@ from lucius.domain.attempt import Attempt, Failure
 from lucius.domain.effects import Event
 from lucius.domain.job import Job
 from lucius.domain.routing import Routing
+from lucius.domain.signature import error_signature
 from lucius.domain.step import Step
 from lucius.domain.time import Instant, iso
 from lucius.domain.waiting import waiting_on
@@ -67,6 +68,7 @@ def show_job(job: Job) -> answers.Job:
         "redrive_of": spec.redrive_of,
         "dead_letter": job.dead_letter,
         "error": job.error,
+        "error_signature": error_signature(job),
         "steps": [show_step(job, step) for step in job.steps],
     }
 

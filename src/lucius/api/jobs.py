@@ -49,6 +49,7 @@ async def list_jobs(call: Call) -> Response:
     status = parameters.choice("status", JobStatus)
     request_type = parameters.text("request_type")
     created_from, created_to = parameters.moment("created_from"), parameters.moment("created_to")
+    error_signature = parameters.text("error_signature", 1_000)
     limit = parameters.whole("limit", PAGE_SIZE, 1, call.context.settings.page_size_max)
     cursor = parameters.job_cursor()
     parameters.close()
@@ -58,8 +59,9 @@ async def list_jobs(call: Call) -> Response:
         tenant_norm = normal_form(tenant)
         tenants = (tenant_norm,) if call.caller.sees(tenant_norm) else ()
     filter_ = JobFilter(
-        tenants=tenants, status=status, request_type=request_type, created_from=created_from, created_to=created_to
-    )
+        tenants=tenants, status=status, request_type=request_type, created_from=created_from, created_to=created_to,
+        error_signature=error_signature,
+    )  # fmt: skip
     jobs, after_id = await call.context.queries.jobs(filter_, limit, cursor)
     return answer(answers.JobList(items=await shown(jobs), next=after_id))
 
@@ -156,7 +158,7 @@ async def _follow(call: Call, job: Job, seen: int) -> AsyncGenerator[bytes, None
 
 async def _operate(call: Call, name: str) -> Response:
     body = await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
-    by, key = call.caller.name, _key(call)
+    by, key = call.caller.name, read_key(call)
     operation: Operation
     match name:
         case "cancel":
@@ -177,12 +179,12 @@ resume = partial(_operate, name="resume")
 
 async def redrive(call: Call) -> Response:
     await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
-    job_id, key = _job_id(call), _key(call)
+    job_id, key = _job_id(call), read_key(call)
     done = await call.context.operations.redrive(job_id, call.caller.sees, key)
     return _done(done, key, {"Location": f"/v1/jobs/{done.job_id}"}, redrive_of=job_id)
 
 
-def _key(call: Call) -> str | None:
+def read_key(call: Call) -> str | None:
     value = call.request.headers.get(KEY_HEADER)
     try:
         return None if value is None else read_idempotency_key(value)

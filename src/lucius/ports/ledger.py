@@ -107,14 +107,23 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     tenants: tuple[str, ...] | None = None
     """Only these tenants; None is all of them."""
     status: str | None = None
+    statuses: tuple[str, ...] | None = None
+    """Only jobs in one of these states; not together with `status`."""
     request_type: str | None = None
     created_from: Instant | None = None
     created_to: Instant | None = None
+    error_signature: str | None = None
+    """Only jobs that failed for this reason."""
     dead_letter: bool = False
     open_on: str | None = None
     """Only jobs that have not ended and are driven by this engine."""
     job_id: str | None = None
     """Only this one."""
+
+
+class JobKey(Struct, frozen=True):
+    job_id: str
+    tenant_id: str
 
 
 class UnreadableJob(Struct, frozen=True):
@@ -184,6 +193,18 @@ class Ledger(AbstractAsyncContextManager["Ledger"], Protocol):
 
     async def jobs(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[Job | UnreadableJob]:
         """Newest first; `before_id` continues after that job. A job that cannot be read does not affect the others."""
+        ...
+
+    async def matching(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[JobKey]:
+        """Like `jobs`, but only who they are: many at little cost. Jobs that cannot be read are among them."""
+        ...
+
+    async def statuses(self, job_ids: Sequence[str]) -> dict[str, str]:
+        """The states of those of these jobs that exist."""
+        ...
+
+    async def find_claims(self, keys: Sequence[bytes]) -> dict[bytes, str]:
+        """The ids of the jobs that have these claims, by claim."""
         ...
 
     async def attempts(self, job_id: str) -> dict[str, list[Attempt]]:

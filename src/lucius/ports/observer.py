@@ -49,6 +49,12 @@ class Observer:
     def wait_refused(self, kind: str, scope: str) -> None:
         """A call was not held open: too many are, of one `principal` or in total (`all`)."""
 
+    def operation_moved(self, operation_id: str, action: str, status: str, sentence: str) -> None:
+        """A bulk operation reached this state."""
+
+    def operation_acted(self, action: str, outcome: str) -> None:
+        """A bulk operation acted on a job, or saw its new job end."""
+
     def failed(self, what: str, error: BaseException) -> None:
         """Something failed that no caller waits for."""
 
@@ -133,3 +139,11 @@ class Observers(Observer):
     def wait_refused(self, kind: str, scope: str) -> None:
         for observer in self._observers:
             observer.wait_refused(kind, scope)
+
+    def operation_moved(self, operation_id: str, action: str, status: str, sentence: str) -> None:
+        for observer in self._observers:
+            observer.operation_moved(operation_id, action, status, sentence)
+
+    def operation_acted(self, action: str, outcome: str) -> None:
+        for observer in self._observers:
+            observer.operation_acted(action, outcome)

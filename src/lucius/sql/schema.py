@@ -19,6 +19,7 @@ from lucius.sql.ledger_views import LEDGER_VIEWS
 from lucius.sql.list_indexes import LIST_INDEXES
 from lucius.sql.migrating import Report
 from lucius.sql.migration import Migration, SchemaError, SchemaMismatch
+from lucius.sql.operation_tables import OPERATION_TABLES, WORKER_TABLES
 from lucius.sql.runbook_tables import DECISIONS, RUNBOOK_HANDLED, RUNBOOK_TABLES, TOKENS_AND_ABSENCES
 from lucius.sql.schema_state import read_state
 
@@ -133,6 +134,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         abandon=DROP_NEW_TABLES,
         contract=DROP_OLD_TABLES,
     ),
+    Migration(12, "bulk operations, and who asks for work", (*OPERATION_TABLES, *WORKER_TABLES), oldest_program=11),
 )
 
 VERSION = MIGRATIONS[-1].version

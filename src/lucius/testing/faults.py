@@ -27,6 +27,7 @@ from lucius.ports.ledger import (
     Conflict,
     Duplicate,
     JobFilter,
+    JobKey,
     Ledger,
     LedgerUnavailable,
     OutboxRow,
@@ -232,6 +233,18 @@ class FaultyLedger:
     async def jobs(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[Job | UnreadableJob]:
         await self._meet()
         return await self.inside.jobs(filter_, limit, before_id)
+
+    async def matching(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[JobKey]:
+        await self._meet()
+        return await self.inside.matching(filter_, limit, before_id)
+
+    async def statuses(self, job_ids: Sequence[str]) -> dict[str, str]:
+        await self._meet()
+        return await self.inside.statuses(job_ids)
+
+    async def find_claims(self, keys: Sequence[bytes]) -> dict[bytes, str]:
+        await self._meet()
+        return await self.inside.find_claims(keys)
 
     async def attempts(self, job_id: str) -> dict[str, list[Attempt]]:
         await self._meet()
