@@ -40,12 +40,15 @@ EXAMPLES: dict[str, Any] = {
     "cancelJob": {"reason": "sent by mistake"},
     "createOperation": {
         "action": "redrive",
-        "filter": {"status": "FAILED_FINAL", "request_type": "OCR"},
+        "filter": {"request_type": "OCR", "created_to": "2026-01-31T00:00:00Z"},
         "reason": "the OCR service is fixed",
         "canary": 10,
         "max_failures": 20,
         "rate_per_second": 5,
     },
-    "previewOperation": {"action": "cancel", "filter": {"tenant_id": "acme", "status": "QUEUED"}},
+    "previewOperation": {"action": "cancel", "filter": {"request_type": "OCR", "status": "QUEUED"}},
+    "pauseOperation": {"reason": "look at the first failures"},
+    "resumeOperation": {"reason": "these failures were expected"},
+    "abandonOperation": {"reason": "not fixed yet"},
     **RUNBOOK_EXAMPLES,
 }

@@ -256,28 +256,29 @@ def sentence(operation: BulkOperation) -> str:
     """Where it stands, and what to do."""
     counts = operation.counts
     jobs = f"{counts.total} job" + ("" if counts.total == 1 else "s")
+    so_far = f"{counts.total - counts.pending} of {jobs}"
     failed = f"{counts.failed} failed"
     match operation.status:
         case BulkStatus.SELECTING:
             return f"Recording the jobs that match: {counts.total} so far."
         case BulkStatus.CANARY:
-            known = counts.succeeded + counts.failed
+            known, size = counts.succeeded + counts.failed, min(operation.canary, counts.total)
             return (
-                f"Canary: the outcome of {known} of the first {min(operation.canary, counts.total)} of {jobs} is known,"
-                f" {failed}; it stops if more than {operation.canary_max_failures} fail."
+                f"Canary: {known} of {size} have ended, {failed} (at most {operation.canary_max_failures} may);"
+                f" the rest of the {jobs} follows."
             )
         case BulkStatus.RUNNING:
-            return f"{counts.pending} of {jobs} are still to be acted on; {failed}."
+            return f"Acted on {so_far}; {failed}."
         case BulkStatus.FINISHING:
-            return f"All of {jobs} were acted on; {counts.started} of the new jobs have not ended yet; {failed}."
+            return f"Acted on {so_far}; waiting for the end of {counts.started}; {failed}."
         case BulkStatus.PAUSED:
-            return f"Paused: {counts.pending} of {jobs} are still to be acted on once somebody resumes it."
+            return f"Paused after {so_far}: resume or abandon it."
         case BulkStatus.STOPPED:
             return (
-                f"Stopped because {operation.new_failures} jobs failed; {counts.pending} of {jobs} are untouched."
-                " Look at the outcomes, then resume it (failures are counted anew) or abandon it."
+                f"Stopped after {so_far}, because {operation.new_failures} failed: look at the outcomes, then resume it"
+                " (failures are counted anew) or abandon it."
             )
         case BulkStatus.COMPLETED:
             return f"Done with {jobs}: {counts.succeeded} succeeded, {failed}, {counts.skipped} skipped."
         case _:
-            return f"Abandoned: {counts.pending} of {jobs} were not acted on."
+            return f"Abandoned after {so_far}."

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK, EXIT_REFUSED, Invalid
+from lucius.cli.operations.filters import job_or_filter
 from lucius.cli.output.printing import (
     output_option,
     say_more,
@@ -168,6 +169,7 @@ def watch(connection: Connection, job_id: str, timeout: float, output: str) -> N
 @click.option("--type", "request_type", help="Only this request type.")
 @click.option("--from", "created_from", metavar="TIME", help="Created at this time (ISO 8601) or later.")
 @click.option("--to", "created_to", metavar="TIME", help="Created before this time.")
+@click.option("--signature", "error_signature", help="Only jobs that failed for this reason (error_signature).")
 @click.option("--limit", type=click.IntRange(1, LIST_MAX), default=LIST_DEFAULT, show_default=True)
 @click.option("--cursor", default="", help="Continue an earlier list.")
 @output_option
@@ -213,42 +215,56 @@ def events(connection: Connection, job_id: str, limit: int, cursor: str, output:
 
 
 @click.command()
-@job_argument
+@job_or_filter("cancel")
 @output_option
 @click.pass_obj
-def cancel(connection: Connection, job_id: str, output: str) -> None:
-    """Cancel a job. A step in progress may finish; nothing new starts."""
-    operate(connection, job_id, "cancel", output)
+def cancel(connection: Connection, job_id: str, reason: str | None, output: str) -> None:
+    """Cancel a JOB, or all jobs that match.
+
+    A step in progress may finish; nothing new starts.
+    """
+    operate(connection, job_id, "cancel", output, reason)
 
 
 @click.command()
-@job_argument
+@job_or_filter("pause")
 @output_option
 @click.pass_obj
-def pause(connection: Connection, job_id: str, output: str) -> None:
-    """Pause a job: the step in progress continues, and no other starts."""
-    operate(connection, job_id, "pause", output)
+def pause(connection: Connection, job_id: str, reason: str | None, output: str) -> None:
+    """Pause a JOB, or all jobs that match.
+
+    The step in progress continues, and no other starts.
+    """
+    operate(connection, job_id, "pause", output, reason)
 
 
 @click.command()
-@job_argument
+@job_or_filter("resume")
 @output_option
 @click.pass_obj
-def resume(connection: Connection, job_id: str, output: str) -> None:
-    """Resume a paused job."""
-    operate(connection, job_id, "resume", output)
+def resume(connection: Connection, job_id: str, reason: str | None, output: str) -> None:
+    """Resume a paused JOB, or all that match."""
+    operate(connection, job_id, "resume", output, reason)
 
 
 @click.command()
-@job_argument
+@job_or_filter("redrive")
 @click.option("--watch", "watching", is_flag=True, help="Show the new job's progress until it ends.")
 @timeout_option
 @output_option
 @click.pass_obj
-def redrive(connection: Connection, job_id: str, watching: bool, timeout: float, output: str) -> None:
-    """Start a new job where a failed or cancelled one ended."""
+def redrive(
+    connection: Connection, job_id: str, reason: str | None, watching: bool, timeout: float, output: str
+) -> None:
+    """Start a new job where a failed or cancelled one ended.
+
+    With filters instead of a JOB: for all that match. Jobs that were redriven before are left out, and cancelled ones
+    unless --status names them.
+    """
     with connection.open() as client:
-        new_job = client.run(job_calls.operate(job_id, "redrive", patience_seconds=OPERATION_PATIENCE_SECONDS))
+        new_job = client.run(
+            job_calls.operate(job_id, "redrive", _because(reason), patience_seconds=OPERATION_PATIENCE_SECONDS)
+        )
         if output == "text":
             show_line(f"Job {new_job.get('jobId')} {new_job.get('status')}, a redrive of {job_id}")
         elif not watching:
@@ -260,9 +276,14 @@ def redrive(connection: Connection, job_id: str, watching: bool, timeout: float,
 COMMANDS = (submit, validate, get, why, watch, list_jobs, events, cancel, pause, resume, redrive)
 
 
-def operate(connection: Connection, job_id: str, verb: str, output: str) -> None:
+def _because(reason: str | None) -> dict[str, Any]:
+    return {} if reason is None else {"reason": reason}
+
+
+def operate(connection: Connection, job_id: str, verb: str, output: str, reason: str | None = None) -> None:
     with connection.open() as client:
-        answer = client.run(job_calls.operate(job_id, verb, patience_seconds=OPERATION_PATIENCE_SECONDS))
+        call = job_calls.operate(job_id, verb, _because(reason), patience_seconds=OPERATION_PATIENCE_SECONDS)
+        answer = client.run(call)
     if output == "json":
         show_json(answer)
     else:

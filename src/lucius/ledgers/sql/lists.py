@@ -29,7 +29,7 @@ def list_jobs(
     found: list[Job | UnreadableJob] = []
     while len(found) < limit:
         wanted = limit - len(found)
-        ids = [key.job_id for key in (yield from _page_of_keys(filter_, wanted, before_id))]
+        ids = yield from _page_of_ids(filter_, wanted, before_id)
         if ids:
             page = yield from load_script(ids, policies)
             found += sorted((job for job in page if _is_within(job, filter_)), key=attrgetter("job_id"), reverse=True)
@@ -43,15 +43,16 @@ def matching_jobs(filter_: JobFilter, limit: int, before_id: str | None, policie
     found: list[JobKey] = []
     while len(found) < limit:
         wanted = limit - len(found)
-        keys = yield from _page_of_keys(filter_, wanted, before_id)
+        ids = yield from _page_of_ids(filter_, wanted, before_id)
         # Only a job whose id is close to one end of the range has to be read to know whether it is within.
-        unsure = [key.job_id for key in keys if _is_close_to_an_end(key.job_id, filter_)]
+        unsure = [job_id for job_id in ids if _is_close_to_an_end(job_id, filter_)]
         page = (yield from load_script(unsure, policies)) if unsure else []
         outside = {job.job_id for job in page if not _is_within(job, filter_)}
-        found += [key for key in keys if key.job_id not in outside]
-        if len(keys) < wanted:
+        tenants = {row[0]: row[1] for row in (yield Fetch(statements.TENANTS, [ids]))} if ids else {}
+        found += [JobKey(job_id, tenants[job_id]) for job_id in ids if job_id not in outside]
+        if len(ids) < wanted:
             break
-        before_id = keys[-1].job_id
+        before_id = ids[-1]
     return found
 
 
@@ -63,16 +64,16 @@ def _is_close_to_an_end(job_id: str, filter_: JobFilter) -> bool:
     )
 
 
-def _page_of_keys(filter_: JobFilter, limit: int, before_id: str | None) -> Script[list[JobKey]]:
+def _page_of_ids(filter_: JobFilter, limit: int, before_id: str | None) -> Script[list[str]]:
     """With several tenants or states, one page of each is read and the newest of them all are taken: one index serves
     them."""
-    keys: list[JobKey] = []
+    ids: list[str] = []
     statuses = (filter_.status,) if filter_.statuses is None else filter_.statuses
     for tenant_id in (None,) if filter_.tenants is None else filter_.tenants:
         for status in statuses:
             page = yield page_of_ids(replace(filter_, status=status), tenant_id, limit, before_id)
-            keys += [JobKey(row[0], row[1]) for row in page]
-    return sorted(keys, key=attrgetter("job_id"), reverse=True)[:limit]
+            ids += [row[0] for row in page]
+    return sorted(ids, reverse=True)[:limit]
 
 
 def page_of_ids(filter_: JobFilter, tenant_id: str | None, limit: int, before_id: str | None) -> Fetch:
@@ -87,6 +88,8 @@ def page_of_ids(filter_: JobFilter, tenant_id: str | None, limit: int, before_id
         add("tenant_id = {}", tenant_id)
     # The dead letters among the jobs are those that failed.
     status = JobStatus.FAILED_FINAL.value if filter_.dead_letter else filter_.status
+    if filter_.error_signature is not None and status == JobStatus.FAILED_FINAL:
+        status = None  # Only failed jobs have one, and its index serves better.
     if status is not None:
         add("status = {}", status)
         conditions.append(_index_part(status, is_alone=tenant_id is None and filter_.request_type is None))

@@ -55,6 +55,7 @@ READ_CLAIMS = (
     " WHERE c.claim_key = ANY($1::text[])"
 )
 CLAIM_OWNERS = "SELECT claim_key, job_id FROM claims WHERE claim_key = ANY($1::text[])"
+TENANTS = "SELECT job_id, tenant_id FROM job_states WHERE job_id = ANY($1::text[])"
 STATUSES = "SELECT job_id, status FROM job_states WHERE job_id = ANY($1::text[])"
 READ_SLOTS = "SELECT scope, jobs FROM inflight WHERE scope = ANY($1::text[])"
 MOVE_SLOTS = (
@@ -162,6 +163,6 @@ PRUNE_CLAIM = "DELETE FROM claims WHERE claim_key = $1 AND job_id = $2"
 
 
 def list_job_ids(conditions: list[str]) -> str:
-    """A page of ids with their tenants, newest first; the conditions are fixed texts with numbered arguments."""
+    """A page of ids, newest first; the conditions are fixed texts with numbered arguments."""
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    return f"SELECT job_id, tenant_id FROM job_states{where} ORDER BY job_id DESC LIMIT $1"
+    return f"SELECT job_id FROM job_states{where} ORDER BY job_id DESC LIMIT $1"
