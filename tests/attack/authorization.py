@@ -18,7 +18,13 @@ from lucius.api.operations import OPERATIONS
 BODIES: dict[str, Any] = deepcopy(EXAMPLES)
 """A copy of our own, made before any test runs: nobody else may change what this matrix sends."""
 UNKNOWN_JOB = "018f6b1e-7c00-7000-8000-0123456789ab"
-PATH_VALUES = {"job_id": UNKNOWN_JOB, "protocol_id": "OCR", "name": "nobody", "batch_id": "999999", "operation_id": UNKNOWN_JOB}
+PATH_VALUES = {
+    "job_id": UNKNOWN_JOB,
+    "protocol_id": "OCR",
+    "name": "nobody",
+    "batch_id": "999999",
+    "operation_id": UNKNOWN_JOB,
+}
 SERVICE, WORKER = "service", "worker"
 
 

@@ -56,7 +56,8 @@ async def get_protocol(call: Call) -> Response:
 
 async def retry_outbox(call: Call) -> Response:
     await read_body(call.request, SMALL_BODY_BYTES_MAX, may_be_empty=True)
-    return answer(answers.Retried(retried=await call.context.engine.retry_outbox()))
+    done = await call.context.engine.retry_outbox()
+    return answer(answers.Retried(retried=done.retried, waiting=done.waiting, detail=done.problem))
 
 
 @listing

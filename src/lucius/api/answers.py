@@ -325,7 +325,9 @@ class ProtocolList(Page):
 
 
 class Retried(TypedDict):
-    retried: WholeNumber
+    retried: Annotated[int, Meta(description="Directives that are being published now")]
+    waiting: Annotated[int, Meta(description="Directives that could not be made due")]
+    detail: Annotated[str | None, Meta(description="Why not")]
 
 
 class OutboxRow(Attempt):

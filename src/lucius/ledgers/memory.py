@@ -128,6 +128,16 @@ class MemoryLedger:
         rows = [row for row in own if ignore_claims or row.attempt.claimed_until <= now]
         return [row.job_id for row in rows[:limit]]
 
+    async def undelivered(self, engine: str, limit: int, after_id: str | None) -> list[str]:
+        unsent = {row.job_id for row in self._unsent()}
+        found = [
+            job.job_id
+            for job in self._jobs.values()
+            if job.engine == engine and not job.is_terminal
+            and (job.job_id in unsent or job.current_step.status is StepStatus.FAILED_RETRY)
+        ]  # fmt: skip
+        return sorted(job_id for job_id in found if after_id is None or job_id > after_id)[:limit]
+
     async def outbox(self, limit: int) -> list[OutboxRow | UnreadableJob]:
         return [*self._unsent()[:limit]]
 

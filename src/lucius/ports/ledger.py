@@ -183,6 +183,11 @@ class Ledger(AbstractAsyncContextManager["Ledger"], Protocol):
         """Jobs of the outbox engine whose current attempt is unsent and unclaimed at `now`."""
         ...
 
+    async def undelivered(self, engine: str, limit: int, after_id: str | None) -> list[str]:
+        """Open jobs of this engine whose current attempt is unsent, or whose current step waits for another attempt,
+        by id; `after_id` continues after that job."""
+        ...
+
     async def outbox(self, limit: int) -> list[OutboxRow | UnreadableJob]:
         """Unsent attempts, oldest first."""
         ...

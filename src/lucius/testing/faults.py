@@ -222,6 +222,10 @@ class FaultyLedger:
         await self._meet()
         return await self.inside.undispatched(now, limit, ignore_claims)
 
+    async def undelivered(self, engine: str, limit: int, after_id: str | None) -> list[str]:
+        await self._meet()
+        return await self.inside.undelivered(engine, limit, after_id)
+
     async def outbox(self, limit: int) -> list[OutboxRow | UnreadableJob]:
         await self._meet()
         return await self.inside.outbox(limit)

@@ -75,6 +75,20 @@ class LedgerReading:
         await driver.cancel(cancelled)
         assert await ledger.undispatched(after(START, 10**6), 10, ignore_claims=True) == [waiting.job_id]
 
+    async def test_undelivered_names_what_is_unsent_or_waits_for_a_retry(
+        self, ledger: Ledger, clock: ManualClock
+    ) -> None:
+        driver = LedgerDriver(ledger, clock)
+        unsent, refused, sent, failed, ended = [await driver.create() for _ in range(5)]
+        await driver.tell(refused, PublishFailed("ocr", 1, "too large"))
+        await driver.tell(sent, published(sent))
+        await driver.tell(failed, published(failed), ack(failed), result(failed, Verdict.FAILED))
+        await driver.fail(ended)
+        wanted = [unsent.job_id, refused.job_id, failed.job_id]
+        assert await ledger.undelivered("outbox", 10, None) == wanted
+        assert await ledger.undelivered("outbox", 1, wanted[0]) == wanted[1:2]
+        assert await ledger.undelivered("temporal", 10, None) == []
+
     async def test_outbox_lists_unsent_attempts_oldest_first(self, ledger: Ledger, clock: ManualClock) -> None:
         driver = LedgerDriver(ledger, clock)
         assert await ledger.outbox(10) == []

@@ -112,6 +112,9 @@ class SqlLedger:
         moment = FAR_FUTURE if ignore_claims else now
         return [row[0] for row in await self._fetch(statements.UNDISPATCHED, moment, limit)]
 
+    async def undelivered(self, engine: str, limit: int, after_id: str | None) -> list[str]:
+        return [row[0] for row in await self._fetch(statements.UNDELIVERED, engine, limit, after_id or "")]
+
     async def outbox(self, limit: int) -> list[OutboxRow | UnreadableJob]:
         def script() -> Script[Sequence[Row]]:
             found = yield Fetch(statements.OUTBOX, [limit])

@@ -133,6 +133,10 @@ _IS_OPEN = "status <> 'SUCCEEDED' AND status IN ('QUEUED', 'DISPATCHING', 'IN_PR
 COUNT_BY_TENANT_AND_MODE = (
     f"SELECT tenant_id, resolved_mode, COUNT(*) FROM job_states WHERE {_IS_OPEN} GROUP BY tenant_id, resolved_mode"
 )
+UNDELIVERED = (
+    f"SELECT job_id FROM job_states WHERE {_IS_OPEN} AND engine = $1 AND job_id > $3"
+    " AND (unsent_since IS NOT NULL OR step_status = 'FAILED_RETRY') ORDER BY job_id LIMIT $2"
+)
 MAKE_GLOBAL_SLOT = "INSERT INTO inflight (scope, jobs) VALUES ('global', 0) ON CONFLICT (scope) DO NOTHING"
 ALL_SLOTS = "SELECT scope, jobs FROM inflight ORDER BY scope FOR UPDATE"
 SET_SLOTS = "INSERT INTO inflight (scope, jobs) VALUES ($1, $2) ON CONFLICT (scope) DO UPDATE SET jobs = excluded.jobs"
