@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 
-for _module in ("ledger", "bus", "engine", "bulk"):
+for _module in ("ledger", "bus", "engine", "bulk", "workers"):
     pytest.register_assert_rewrite(f"lucius.testing.{_module}_suite")
 pytest.register_assert_rewrite(
     "lucius.testing.bus_dead_letters",

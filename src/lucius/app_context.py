@@ -25,6 +25,7 @@ from lucius.usecases.fair_slots import FairSlots
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
 from lucius.usecases.query import Queries
+from lucius.usecases.sightings import Sightings
 from lucius.usecases.waits import Waits
 
 
@@ -35,6 +36,7 @@ class AppContext(Struct, frozen=True, kw_only=True):
     operations: Operations
     bulk: Bulk
     pulls: Pulls
+    sightings: Sightings
     queries: Queries
     runbooks: Runbooks
     engine: Engine

@@ -26,9 +26,11 @@ from lucius.domain.envelope import EnvelopeRules, Terms
 from lucius.domain.job import OUTBOX, TEMPORAL
 from lucius.engines.loops import every
 from lucius.engines.outbox import EngineSettings, OutboxEngine
+from lucius.kit.identity import Identity
 from lucius.ledgers.memory import MemoryLedger
 from lucius.ledgers.sql import SqlLedger
 from lucius.ledgers.sql.bulk_operations import SqlBulkOperations
+from lucius.ledgers.sql.workers import SqlWorkers
 from lucius.local_secrets import callback_keys, data_folder_errors, is_embedded, with_secrets
 from lucius.local_tenant_files import LocalTenantFiles
 from lucius.management import Management, app_checks, clock_check, manage, runbook_checks
@@ -37,8 +39,11 @@ from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine
 from lucius.ports.ledger import Ledger
 from lucius.ports.observer import Observer, Observers
+from lucius.ports.workers import WorkerKind, Workers
 from lucius.private_files import make_private_folder
 from lucius.registries.files import FileRegistry, Overrides
+from lucius.runbooks.bus_source import BusSource
+from lucius.runbooks.core.execution_waits import Absent, nobody_absent
 from lucius.runbooks.core.job_tokens import JobTokens
 from lucius.runbooks.loops.settings import OrchestratorSettings, SchedulerSettings
 from lucius.runbooks.opening import Runbooks, open_runbooks
@@ -60,6 +65,7 @@ from lucius.usecases.fair_slots import FairSlots
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
 from lucius.usecases.query import Queries
+from lucius.usecases.sightings import FLUSH_SECONDS, Sightings
 from lucius.usecases.submit import limits_for, terms_for
 from lucius.usecases.waits import WaitCap, WaitKind, Waits
 from lucius.warm_up import warm_up
@@ -212,8 +218,9 @@ async def open_app(
             await schema.upgrade(tables)
         else:
             tables = database
+        sightings = await stack.enter_async_context(_keep_sightings(SqlWorkers(tables), clock, observer, reconciles))
         runbooks = await stack.enter_async_context(
-            _open_runbooks(settings, tables, bus, clock, observer, orchestrates, schedules)
+            _open_runbooks(settings, tables, bus, clock, observer, orchestrates, schedules, sightings.absent_worker)
         )
         watcher = asyncio.create_task(registry.watch(settings.registry_reload_seconds), name="registry")
         stack.callback(watcher.cancel)
@@ -243,6 +250,7 @@ async def open_app(
             operations=operations,
             bulk=Bulk(bulk_store, ledger, clock, settings.operation_jobs_max),
             pulls=Pulls(registry, bus, engine, acceptance),
+            sightings=sightings,
             queries=queries,
             runbooks=runbooks,
             engine=engine,
@@ -264,6 +272,31 @@ async def open_app(
             management=management,
             stopping=asyncio.Event(),
         )  # fmt: skip
+
+
+@asynccontextmanager
+async def _keep_sightings(
+    store: Workers, clock: Clock, observer: Observer, forgets: bool = False
+) -> AsyncIterator[Sightings]:
+    """Written and read every few seconds, and once more at the end."""
+    sightings = Sightings(store, clock)
+
+    async def flush() -> None:
+        await sightings.flush()
+        if forgets:
+            await sightings.forget()
+
+    await sightings.flush()
+    task = every(FLUSH_SECONDS, "workers", flush, observer)
+    try:
+        yield sightings
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        try:
+            await sightings.flush()
+        except DatabaseUnavailable as error:
+            observer.failed("writing who has asked for work", error)
 
 
 @asynccontextmanager
@@ -290,6 +323,7 @@ async def _open_runbooks(
     observer: Observer,
     orchestrates: bool,
     schedules: bool,
+    absent: Absent = nobody_absent,
 ) -> AsyncIterator[Runbooks]:
     async with AsyncExitStack() as stack:
         own_files = (database.path,) if isinstance(database, SqliteDatabase) else ()
@@ -320,7 +354,7 @@ async def _open_runbooks(
             open_runbooks(
                 database, bus, clock, observer, orchestrator, scheduler, JobTokens(callback_keys(settings)), os.environ,
                 own_files,
-                orchestrates=orchestrates, schedules=schedules,
+                orchestrates=orchestrates, schedules=schedules, absent=absent,
             )
         )  # fmt: skip
 
@@ -355,6 +389,12 @@ async def open_runbooks_alone(
 @asynccontextmanager
 async def open_bus(settings: Settings, clock: Clock | None = None) -> AsyncIterator[Bus]:
     """The bus alone, for a worker that needs nothing else of LUCIUS."""
+    async with _open_bus_alone(settings, clock) as (_, _, bus):
+        yield bus
+
+
+@asynccontextmanager
+async def _open_bus_alone(settings: Settings, clock: Clock | None) -> AsyncIterator[tuple[Database, Clock, Bus]]:
     database = open_database(settings)
     if database is None or not database.is_shared:
         raise SettingsError(
@@ -364,7 +404,23 @@ async def open_bus(settings: Settings, clock: Clock | None = None) -> AsyncItera
     async with database:
         await schema.verify(database)
         async with open_clock(settings, database, LogObserver(), clock) as time, SqlBus(database, time) as bus:
-            yield bus
+            yield database, time, bus
+
+
+@asynccontextmanager
+async def open_bus_worker(settings: Settings, worker_id: str, version: str = "") -> AsyncIterator[BusSource]:
+    """Where a function worker on the bus takes its jobs; it is seen like one that takes them over HTTP."""
+    identity = Identity(version)
+    async with AsyncExitStack() as stack:
+        database, clock, bus = await stack.enter_async_context(_open_bus_alone(settings, None))
+        store = SqlWorkers(database)
+        sightings = await stack.enter_async_context(_keep_sightings(store, clock, LogObserver()))
+
+        def saw(in_work: int) -> None:
+            sightings.saw(WorkerKind.WORKER, worker_id, identity.instance, identity.version, in_work)
+
+        source = BusSource(worker_id, bus, settings.worker_lock_seconds, saw)
+        yield await stack.enter_async_context(source)
 
 
 def _open_registry(settings: Settings) -> FileRegistry:

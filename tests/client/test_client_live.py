@@ -76,6 +76,7 @@ def test_every_method_reads_what_a_real_server_answers(server: str) -> None:
         _operations(recorder)
         assert recorder.admin.lanes()["items"] is not None
         assert recorder.admin.tenants()["items"] is not None
+        assert {one["name"] for one in recorder.admin.workers()["items"]} >= {"ocr"}
         assert "messages" in recorder.admin.dead_letters(limit=5)
     assert used >= every_method(), every_method() - used
 

@@ -14,6 +14,7 @@ from lucius.domain.protocol import Protocol
 from lucius.domain.routing import LANE_COUNT, lane_topic
 from lucius.domain.time import iso
 from lucius.ports.ledger import JobFilter, OutboxRow, UnreadableJob
+from lucius.ports.workers import WorkerKind
 from lucius.usecases.readiness import Status
 
 LIST_MAX = 100
@@ -95,14 +96,16 @@ async def list_dead_letters(call: Call) -> Response:
          "runbook": about.get(letter.ref)}
         for letter in letters
     ]  # fmt: skip
-    return answer(answers.DeadLetters(items=await shown(jobs), messages=messages, next=after_id))
+    return answer(answers.DeadLetters(items=await shown(call, jobs), messages=messages, next=after_id))
 
 
 async def list_lanes(call: Call) -> Response:
     Parameters(call.request).close()
     by_topic: dict[str, list[answers.LaneSubscription]] = {lane_topic(lane): [] for lane in range(LANE_COUNT)}
+    sightings = call.context.sightings
     for depth in await call.context.bus.depths():
         if depth.topic in by_topic:
+            last = sightings.last_seen(WorkerKind.SERVICE, depth.subscription)
             by_topic[depth.topic].append(
                 {
                     "service": depth.subscription,
@@ -110,6 +113,8 @@ async def list_lanes(call: Call) -> Response:
                     "locked": depth.locked,
                     "dead": depth.dead,
                     "oldest_at": iso(depth.oldest_at) if depth.oldest_at is not None else None,
+                    "last_asked_at": None if last is None else iso(last.last_seen_at),
+                    "note": sightings.absent_service(depth.subscription) if depth.ready else None,
                 }
             )
     items: list[answers.Lane] = [

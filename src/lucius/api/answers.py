@@ -14,6 +14,7 @@ from lucius.domain.job import OUTBOX, TEMPORAL, JobStatus
 from lucius.domain.json_types import JsonObject, Moment, Page, Share, WholeNumber, any_of, ref, stated
 from lucius.domain.routing import LANE_COUNT, DecisionSource, Mode
 from lucius.domain.step import StepStatus
+from lucius.ports.workers import WorkerKind
 from lucius.runbooks.core.answers import RunbookDeadMessage
 from lucius.runbooks.engine.facts import Outcome as ResultOutcome
 
@@ -363,6 +364,8 @@ class LaneSubscription(TypedDict):
     locked: WholeNumber
     dead: WholeNumber
     oldest_at: Moment | None
+    last_asked_at: Annotated[Moment | None, Meta(description="When the service last asked for work")]
+    note: Annotated[str | None, Meta(description="A sentence, if directives wait and nobody asks for them")]
 
 
 class Lane(TypedDict):
@@ -388,6 +391,23 @@ class TenantList(Page):
     items: list[Tenant]
     inflight: WholeNumber
     max_inflight: WholeNumber
+
+
+class WorkerSeen(TypedDict):
+    """An instance of a platform service or function worker that has asked for work."""
+
+    kind: WorkerKind
+    name: Annotated[str, Meta(description="The service, or the worker id")]
+    instance: str
+    version: str | None
+    in_work: WholeNumber | None
+    present: Annotated[bool, Meta(description="Whether it has asked for work in the last 30 seconds")]
+    first_seen_at: Moment
+    last_seen_at: Moment
+
+
+class WorkerList(Page):
+    items: list[WorkerSeen]
 
 
 class Health(TypedDict):

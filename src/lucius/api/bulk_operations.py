@@ -70,7 +70,7 @@ class NewOperation(Struct, frozen=True, forbid_unknown_fields=True):
 async def preview(call: Call) -> Response:
     body = await read_typed(call.request, SMALL_BODY_BYTES_MAX, OperationPreview)
     found = await call.context.bulk.preview(body.action, _filter(call, body.filter))
-    sample = await shown(found.sample)
+    sample = await shown(call, found.sample)
     return answer(answers.OperationPreviewed(action=body.action, count=found.count, sample=sample))
 
 

@@ -63,7 +63,7 @@ async def list_jobs(call: Call) -> Response:
         error_signature=error_signature,
     )  # fmt: skip
     jobs, after_id = await call.context.queries.jobs(filter_, limit, cursor)
-    return answer(answers.JobList(items=await shown(jobs), next=after_id))
+    return answer(answers.JobList(items=await shown(call, jobs), next=after_id))
 
 
 async def get_job(call: Call) -> Response:
@@ -76,7 +76,7 @@ async def get_job(call: Call) -> Response:
             job = await queries.job_when_ended(job_id, call.sees, wait_seconds, partial(should_stop_waiting, call))
     else:
         job = await queries.job(job_id, call.caller.sees)
-    return answer(show_job(job))
+    return answer(show_job(job, call.context.sightings.absent_service))
 
 
 async def get_steps(call: Call) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lucius.api import admin, callbacks, commands, jobs
+from lucius.api import admin, callbacks, commands, jobs, sightings
 from lucius.api.bulk_table import BULK_OPERATIONS
 from lucius.api.endpoint import Handler
 from lucius.api.operation import BODY_ERRORS, HELD_ERRORS, LIMIT, LIST_ERRORS, Operation, Parameter
@@ -147,6 +147,10 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     _admin("lanes", "listLanes", admin.list_lanes, "List the lanes and how many messages wait on each", "LaneList"),
     _admin("tenants", "listTenants", admin.list_tenants, "List the tenants and their jobs in flight", "TenantList"),
+    _admin(
+        "workers", "listWorkers", sightings.list_workers, "List the services and workers that have asked for work",
+        "WorkerList",
+    ),
     *BULK_OPERATIONS,
     *RUNBOOK_OPERATIONS,
     Operation(

@@ -76,6 +76,7 @@ class Admin(Blocking):
 
     lanes = blocking(admin_calls.lanes, answers.JSON)
     tenants = blocking(admin_calls.tenants, answers.JSON)
+    workers = blocking(admin_calls.workers, answers.JSON)
     dead_letters = blocking(admin_calls.dead_letters, answers.JSON)
 
 

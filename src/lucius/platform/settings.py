@@ -36,6 +36,8 @@ class PlatformSettings:
     """How long running work may continue after SIGTERM before it is given back."""
     work_seconds_max: float = number(21_600.0, 1, 604_800, "LUCIUS_PLATFORM_WORK_SECONDS_MAX")
     """How long one attempt may take before it is reported as failed."""
+    version: str = variable("", "LUCIUS_PLATFORM_VERSION")
+    """The service's version, shown by `lucius workers`. Empty means that of the kit."""
     file_roots: str = variable("", "LUCIUS_PLATFORM_FILE_ROOTS")
     """More folders that `file://` refs may point to, comma-separated: see `file_roots`."""
     data: str = variable(DATA_DEFAULT, DATA_VARIABLE)

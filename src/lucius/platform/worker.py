@@ -54,6 +54,7 @@ class Worker:
         concurrency: int,
         work_seconds_max: float,
         files: FileRoots,
+        instance: str = "",
     ) -> None:
         self._steps = steps
         self._runner = runner
@@ -64,7 +65,7 @@ class Worker:
         self._traces = traces
         self._work_seconds_max = work_seconds_max
         self._files = files
-        self._instance = uuid.uuid4().hex
+        self._instance = instance or uuid.uuid4().hex
         """Distinguishes the orchestrator's answers to this replica from those to others."""
         self.slots = Capacity(concurrency)
         self.owed = Capacity(OWED_MAX)

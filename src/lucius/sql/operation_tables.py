@@ -20,7 +20,7 @@ OPERATION_TABLES = (
 )
 WORKER_TABLES = (
     """CREATE TABLE workers (
-        kind TEXT NOT NULL, name TEXT NOT NULL, instance TEXT NOT NULL, version TEXT, in_work BIGINT NOT NULL,
+        kind TEXT NOT NULL, name TEXT NOT NULL, instance TEXT NOT NULL, version TEXT, in_work BIGINT,
         first_seen_at BIGINT NOT NULL, last_seen_at BIGINT NOT NULL,
         PRIMARY KEY (kind, name, instance)) /* clustered */""",
     "CREATE INDEX workers_by_age ON workers (last_seen_at)",

@@ -128,8 +128,10 @@ class EngineRecovery:
             await harness.until(job_id, StepStatus.FAILED_RETRY)
         bus.refusal_reason = None
         assert await harness.engine.retry_outbox() == OutboxRetry(3)
+        for _ in job_ids:
+            await harness.succeed(await harness.take())
         for job_id in job_ids:
-            await harness.finish(job_id)
+            await harness.until(job_id, JobStatus.SUCCEEDED)
         assert await harness.engine.retry_outbox() == OutboxRetry(0)
         assert (await harness.job(other)).current_step.status is StepStatus.FAILED_RETRY
 

@@ -12,6 +12,7 @@ from lucius.runbooks.core.batch_waits import BatchState, StepCount, batch_waits
 from lucius.runbooks.core.dead_messages import DeadMessages
 from lucius.runbooks.core.dead_messages import shown as shown_dead
 from lucius.runbooks.core.definition.durations import show_offset
+from lucius.runbooks.core.execution_waits import Absent, nobody_absent
 from lucius.runbooks.core.records import FROM_SOURCE, Batch, Phase
 from lucius.runbooks.core.states import PHASE, STEP
 from lucius.runbooks.engine import dead_messages
@@ -34,7 +35,11 @@ def batch_exists(batch_id: int) -> Script[Batch]:
 
 
 def whole_batch(
-    batch_id: int, definitions: Definitions, now: Instant, letters: Sequence[DeadLetter]
+    batch_id: int,
+    definitions: Definitions,
+    now: Instant,
+    letters: Sequence[DeadLetter],
+    absent: Absent = nobody_absent,
 ) -> Script[answers.BatchWhole]:
     batch = yield from batch_exists(batch_id)
     shown = (yield from _lines([batch]))[0]
@@ -50,7 +55,7 @@ def whole_batch(
     dead = yield from dead_of_batch(batch_id, letters)
     state = BatchState(
         batch=batch, runbook=runbook, automation=control.automation, init=init, phases=every, counts=counts,
-        followups=chains, missing=missing, dead=dead, now=now,
+        followups=chains, missing=missing, dead=dead, now=now, absent=absent,
     )  # fmt: skip
     return {
         **shown,
