@@ -184,7 +184,7 @@ async def open_app(
             else:
                 await schema.verify(database)
         clock = await stack.enter_async_context(open_clock(settings, database, LogObserver(), clock))
-        metrics = MetricsObserver(clock)
+        metrics = MetricsObserver(clock, lambda tenant_id: tenant_id in registry.snapshot().tenants)
         observer = Observers(metrics, LogObserver())
         ledger, bus = _open_stores(settings, database, clock)
         await stack.enter_async_context(ledger)
