@@ -281,3 +281,18 @@ async def test_operation_reaches_no_further_than_its_callers_tenants(open_api: A
     api.assert_problem(await create(reader, "pause"), 403, "FORBIDDEN")
     api.assert_problem(await create(acme, "pause", filter={"tenant_id": "globex"}), 403, "TENANT_FORBIDDEN")
     assert (await preview(globex, "pause"))["count"] == 1
+
+
+async def test_two_processes_carry_one_operation_on_with_exact_counts(open_api: Any, postgres_url: str) -> None:
+    here = await open_api(**SETTINGS, ledger=postgres_url)
+    there = await open_api(**SETTINGS, ledger=postgres_url)
+    for _ in range(12):
+        await here.accepted()
+        await here.fail()
+    one = await created(here, "redrive", rate_per_second=100)
+    await until(there, one, "FINISHING", started=12)
+    for _ in range(12):
+        await there.work()
+    done = await until(here, one, "COMPLETED", succeeded=12)
+    assert (done["jobs"], done["failed"], done["skipped"]) == (12, 0, 0)
+    assert await here.count() == 24
