@@ -13,8 +13,6 @@ from lucius.domain.job import RETRIES_REFUSED_EARLY, Job, JobStatus
 from lucius.domain.step import StepStatus
 from lucius.domain.time import after
 
-PUBLISH_FAILED = "PUBLISH_FAILED"
-
 
 def is_unsent(job: Job) -> bool:
     """Whether the current attempt was not handed to the bus yet."""
@@ -29,7 +27,7 @@ def is_refused_for_now(job: Job) -> bool:
     return (
         step.status is StepStatus.FAILED_RETRY
         and step.error is not None
-        and step.error.code == PUBLISH_FAILED
+        and step.error.code == "PUBLISH_FAILED"
         and job.status in (JobStatus.DISPATCHING, JobStatus.IN_PROGRESS)
         and job.spec.rules_version >= RETRIES_REFUSED_EARLY
     )
@@ -60,7 +58,7 @@ def on_publish_failed(draft: Draft, fact: PublishFailed) -> None:
     assert step.attempt is not None
     attempt = draft.close_dispatch(step.attempt, DispatchStatus.FAILED_FINAL)
     draft.steps[index] = replace(step, attempt=attempt)
-    failure = Failure(PUBLISH_FAILED, fact.reason)
+    failure = Failure("PUBLISH_FAILED", fact.reason)
     if step.status is not StepStatus.DISPATCHING or draft.is_terminal:
         draft.record("PUBLISH_FAILED", index, message=fact.reason)
         return
