@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
+from lucius.domain.bulk_operation import BULK_TERMINAL, BULK_TRANSITIONS, BulkStatus
 from lucius.domain.job import JOB_TERMINAL, JOB_TRANSITIONS, JobStatus
 from lucius.domain.step import STEP_TERMINAL, STEP_TRANSITIONS, StepStatus
 from lucius.runbooks.core.states import ACTIVE, BATCH, BATCH_RETRIED, DETECTED, MEMBER, PENDING, PHASE, RETRIED, STEP
@@ -86,6 +87,9 @@ def job_parts() -> dict[str, str]:
         "step": diagram(STEP_TRANSITIONS, StepStatus.PENDING, STEP_TERMINAL)
         + "\n\n"
         + table(STEP_TRANSITIONS, StepStatus),
+        "bulk-operation": diagram(BULK_TRANSITIONS, BulkStatus.SELECTING, BULK_TERMINAL)
+        + "\n\n"
+        + table(BULK_TRANSITIONS, BulkStatus),
     }
 
 

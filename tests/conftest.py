@@ -16,13 +16,14 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 
-for _module in ("ledger", "bus", "engine"):
+for _module in ("ledger", "bus", "engine", "bulk", "workers"):
     pytest.register_assert_rewrite(f"lucius.testing.{_module}_suite")
 pytest.register_assert_rewrite(
     "lucius.testing.bus_dead_letters",
     "lucius.testing.bus_delivery",
     "lucius.testing.bus_durability",
     "lucius.testing.bus_publishing",
+    "lucius.testing.engine_bulk",
     "lucius.testing.engine_clock",
     "lucius.testing.engine_failures",
     "lucius.testing.engine_operations",

@@ -19,11 +19,13 @@ from lucius.settings import Settings
 from lucius.telemetry.metrics import MetricsObserver
 from lucius.telemetry.traces import Traces
 from lucius.usecases.accept import Acceptance
+from lucius.usecases.bulk_operations import Bulk
 from lucius.usecases.complete import Completion
 from lucius.usecases.fair_slots import FairSlots
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
 from lucius.usecases.query import Queries
+from lucius.usecases.sightings import Sightings
 from lucius.usecases.waits import Waits
 
 
@@ -32,7 +34,9 @@ class AppContext(Struct, frozen=True, kw_only=True):
     acceptance: Acceptance
     completion: Completion
     operations: Operations
+    bulk: Bulk
     pulls: Pulls
+    sightings: Sightings
     queries: Queries
     runbooks: Runbooks
     engine: Engine

@@ -24,9 +24,13 @@ from lucius.domain.callbacks import TokenSigner
 from lucius.domain.directive import CallbackUrls
 from lucius.domain.envelope import EnvelopeRules, Terms
 from lucius.domain.job import OUTBOX, TEMPORAL
+from lucius.engines.loops import every
 from lucius.engines.outbox import EngineSettings, OutboxEngine
+from lucius.kit.identity import Identity
 from lucius.ledgers.memory import MemoryLedger
 from lucius.ledgers.sql import SqlLedger
+from lucius.ledgers.sql.bulk_operations import SqlBulkOperations
+from lucius.ledgers.sql.workers import SqlWorkers
 from lucius.local_secrets import callback_keys, data_folder_errors, is_embedded, with_secrets
 from lucius.local_tenant_files import LocalTenantFiles
 from lucius.management import Management, app_checks, clock_check, manage, runbook_checks
@@ -35,8 +39,11 @@ from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine
 from lucius.ports.ledger import Ledger
 from lucius.ports.observer import Observer, Observers
+from lucius.ports.workers import WorkerKind, Workers
 from lucius.private_files import make_private_folder
 from lucius.registries.files import FileRegistry, Overrides
+from lucius.runbooks.bus_source import BusSource
+from lucius.runbooks.core.execution_waits import Absent, nobody_absent
 from lucius.runbooks.core.job_tokens import JobTokens
 from lucius.runbooks.loops.settings import OrchestratorSettings, SchedulerSettings
 from lucius.runbooks.opening import Runbooks, open_runbooks
@@ -44,7 +51,7 @@ from lucius.runbooks.sources.connections import Connections
 from lucius.runbooks.sources.limits import SourceLimits
 from lucius.settings import Settings, SettingsError
 from lucius.sql import schema
-from lucius.sql.database import Database
+from lucius.sql.database import Database, DatabaseUnavailable
 from lucius.sql.server_time import read_server_time
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.sql.volatile import VolatileDatabase
@@ -52,11 +59,14 @@ from lucius.telemetry.log_observer import LogObserver
 from lucius.telemetry.metrics import MetricsObserver
 from lucius.telemetry.traces import Traces, open_traces
 from lucius.usecases.accept import Acceptance
+from lucius.usecases.bulk_operations import Bulk
+from lucius.usecases.bulk_runner import BulkRunner
 from lucius.usecases.complete import Completion
 from lucius.usecases.fair_slots import FairSlots
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
 from lucius.usecases.query import Queries
+from lucius.usecases.sightings import FLUSH_SECONDS, Sightings
 from lucius.usecases.submit import limits_for, terms_for
 from lucius.usecases.waits import WaitCap, WaitKind, Waits
 from lucius.warm_up import warm_up
@@ -198,7 +208,7 @@ async def open_app(
             else:
                 await schema.verify(database)
         clock = await stack.enter_async_context(open_clock(settings, database, LogObserver(), clock))
-        metrics = MetricsObserver(clock)
+        metrics = MetricsObserver(clock, lambda tenant_id: tenant_id in registry.snapshot().tenants)
         observer = Observers(metrics, LogObserver())
         ledger, bus = _open_stores(settings, database, clock)
         await stack.enter_async_context(ledger)
@@ -226,8 +236,15 @@ async def open_app(
         await stack.enter_async_context(engine)
         if reconciles:
             await stack.enter_async_context(WebhookSender(ledger, registry, clock, settings, observer))
+        if database is None:
+            # A ledger in memory has no tables, but runbooks and bulk operations need tables: these are in memory too.
+            tables: Database = await stack.enter_async_context(VolatileDatabase())
+            await schema.upgrade(tables)
+        else:
+            tables = database
+        sightings = await stack.enter_async_context(_keep_sightings(SqlWorkers(tables), clock, observer, reconciles))
         runbooks = await stack.enter_async_context(
-            _open_runbooks(settings, database, bus, clock, observer, orchestrates, schedules)
+            _open_runbooks(settings, tables, bus, clock, observer, orchestrates, schedules, sightings.absent_worker)
         )
         watcher = asyncio.create_task(registry.watch(settings.registry_reload_seconds), name="registry")
         stack.callback(watcher.cancel)
@@ -241,16 +258,23 @@ async def open_app(
         def terms_of(tenant_id: str) -> Terms:
             return terms_for(registry.snapshot(), files, tenant_id)
 
+        operations = Operations(
+            engine, queries, ledger, clock,
+            lambda job: limits_for(registry.snapshot(), job.spec.tenant_id, job.spec.routing.resolved_mode),
+            lambda tenant_id: terms_of(tenant_id).admitted,
+        )  # fmt: skip
+        bulk_store = SqlBulkOperations(tables)
+        if reconciles:
+            runner = BulkRunner(bulk_store, ledger, operations, clock, observer)
+            await stack.enter_async_context(_run_operations(runner, settings, observer))
         yield AppContext(
             settings=settings,
             acceptance=acceptance,
             completion=Completion(engine, signer, clock, observer, terms_of),
-            operations=Operations(
-                engine, queries, ledger, clock,
-                lambda job: limits_for(registry.snapshot(), job.spec.tenant_id, job.spec.routing.resolved_mode),
-                lambda tenant_id: terms_of(tenant_id).admitted,
-            ),
+            operations=operations,
+            bulk=Bulk(bulk_store, ledger, clock, settings.operation_jobs_max),
             pulls=Pulls(registry, bus, engine, acceptance),
+            sightings=sightings,
             queries=queries,
             runbooks=runbooks,
             engine=engine,
@@ -275,21 +299,58 @@ async def open_app(
 
 
 @asynccontextmanager
+async def _keep_sightings(
+    store: Workers, clock: Clock, observer: Observer, forgets: bool = False
+) -> AsyncIterator[Sightings]:
+    """Written and read every few seconds, and once more at the end."""
+    sightings = Sightings(store, clock)
+
+    async def flush() -> None:
+        await sightings.flush()
+        if forgets:
+            await sightings.forget()
+
+    await sightings.flush()
+    task = every(FLUSH_SECONDS, "workers", flush, observer)
+    try:
+        yield sightings
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        try:
+            await sightings.flush()
+        except DatabaseUnavailable as error:
+            observer.failed("writing who has asked for work", error)
+
+
+@asynccontextmanager
+async def _run_operations(runner: BulkRunner, settings: Settings, observer: Observer) -> AsyncIterator[None]:
+    task = every(settings.operations_interval, "operations", runner.round, observer)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        try:
+            async with asyncio.timeout(settings.stop_seconds):
+                await runner.stop()
+        except (DatabaseUnavailable, TimeoutError) as error:
+            observer.failed("releasing the leases of operations; they end by themselves", error)
+
+
+@asynccontextmanager
 async def _open_runbooks(
     settings: Settings,
-    database: Database | None,
+    database: Database,
     bus: Bus,
     clock: Clock,
     observer: Observer,
     orchestrates: bool,
     schedules: bool,
+    absent: Absent = nobody_absent,
 ) -> AsyncIterator[Runbooks]:
     async with AsyncExitStack() as stack:
         own_files = (database.path,) if isinstance(database, SqliteDatabase) else ()
-        if database is None:
-            # A ledger in memory has no tables, but runbooks need tables: these are in memory too.
-            database = await stack.enter_async_context(VolatileDatabase())
-            await schema.upgrade(database)
         if settings.source_still_seconds >= settings.source_query_seconds:
             raise SettingsError(
                 f"LUCIUS_SOURCE_STILL_SECONDS={settings.source_still_seconds:g} leaves no time to read a file: it must"
@@ -318,7 +379,7 @@ async def _open_runbooks(
             open_runbooks(
                 database, bus, clock, observer, orchestrator, scheduler, JobTokens(callback_keys(settings)),
                 connections, own_files,
-                orchestrates=orchestrates, schedules=schedules,
+                orchestrates=orchestrates, schedules=schedules, absent=absent,
             )
         )  # fmt: skip
 
@@ -353,9 +414,17 @@ async def open_runbooks_alone(
 @asynccontextmanager
 async def open_bus(settings: Settings, clock: Clock | None = None) -> AsyncIterator[Bus]:
     """The bus alone, for a worker that needs nothing else of LUCIUS."""
+    async with _open_bus_alone(settings, clock) as (_, _, bus):
+        yield bus
+
+
+@asynccontextmanager
+async def _open_bus_alone(settings: Settings, clock: Clock | None) -> AsyncIterator[tuple[Database | None, Clock, Bus]]:
+    """With the database that it lives in, if it does."""
     if settings.bus.startswith(NATS_SCHEMES):
-        async with _nats_bus(settings, clock or SystemClock()) as bus:
-            yield bus
+        time = clock or SystemClock()
+        async with _nats_bus(settings, time) as bus:
+            yield None, time, bus
         return
     database = open_database(settings)
     if database is None or not database.is_shared:
@@ -366,7 +435,26 @@ async def open_bus(settings: Settings, clock: Clock | None = None) -> AsyncItera
     async with database:
         await schema.verify(database)
         async with open_clock(settings, database, LogObserver(), clock) as time, SqlBus(database, time) as bus:
-            yield bus
+            yield database, time, bus
+
+
+@asynccontextmanager
+async def open_bus_worker(settings: Settings, worker_id: str, version: str = "") -> AsyncIterator[BusSource]:
+    """Where a function worker on the bus takes its jobs. If the bus is in the database, the worker is seen there like
+    one that takes its jobs over HTTP."""
+    identity = Identity(version)
+    async with AsyncExitStack() as stack:
+        database, clock, bus = await stack.enter_async_context(_open_bus_alone(settings, None))
+        source = BusSource(worker_id, bus, settings.worker_lock_seconds)
+        if database is not None:
+            keeping = _keep_sightings(SqlWorkers(database), clock, LogObserver())
+            sightings = await stack.enter_async_context(keeping)
+
+            def saw(in_work: int) -> None:
+                sightings.saw(WorkerKind.WORKER, worker_id, identity.instance, identity.version, in_work)
+
+            source = BusSource(worker_id, bus, settings.worker_lock_seconds, saw)
+        yield await stack.enter_async_context(source)
 
 
 def _open_registry(settings: Settings) -> FileRegistry:

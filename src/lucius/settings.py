@@ -123,6 +123,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     circuit_open_seconds: float = 5.0
     cache_bytes_max: int = 67_108_864
     stop_seconds: float = 10.0
+    operations_interval: float = 0.5
+    """How often a process that reconciles carries on with bulk operations."""
+    operation_jobs_max: int = 100_000
+    """Jobs that one bulk operation may act on."""
     postgres_pool_max: int = 8
     clock_skew_seconds_max: float = 30.0
     """On a shared ledger: how far this machine's clock may be from the database's."""

@@ -26,6 +26,14 @@ ROUTES: list[tuple[str, str, str, bool]] = [
     ("POST", f"/v1/jobs/{NOBODY}:pause", "operate", False),
     ("POST", f"/v1/jobs/{NOBODY}:resume", "operate", False),
     ("POST", f"/v1/jobs/{NOBODY}:redrive", "operate", False),
+    ("POST", "/v1/operations", "operate", False),
+    ("POST", "/v1/operations:preview", "operate", False),
+    ("GET", "/v1/operations", "read", False),
+    ("GET", f"/v1/operations/{NOBODY}", "read", False),
+    ("GET", f"/v1/operations/{NOBODY}/outcomes", "read", False),
+    ("POST", f"/v1/operations/{NOBODY}:pause", "operate", False),
+    ("POST", f"/v1/operations/{NOBODY}:resume", "operate", False),
+    ("POST", f"/v1/operations/{NOBODY}:abandon", "operate", False),
     ("POST", "/v1/directives:pull", "work", True),
     ("GET", "/v1/protocols", "read", False),
     ("GET", "/v1/protocols/OCR", "read", False),
@@ -35,6 +43,7 @@ ROUTES: list[tuple[str, str, str, bool]] = [
     ("POST", f"/v1/admin/dead-letters/{NOBODY}:dismiss", "operate", True),
     ("GET", "/v1/admin/lanes", "operate", True),
     ("GET", "/v1/admin/tenants", "operate", True),
+    ("GET", "/v1/admin/workers", "operate", True),
 ]
 """Every call that needs a credential: the role, and whether it must be held on all tenants."""
 

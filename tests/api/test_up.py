@@ -58,6 +58,9 @@ def test_commands_work_on_what_is_up(sampled: Any) -> None:
     types = [event["type"] for event in lucius(sampled, "events", job_id)["events"]]
     assert (types[0], types[-1], types.count("RESULT")) == ("ACCEPTED", "JOB_SUCCEEDED", 3)
     assert "JOB_TERMINAL" in lucius(sampled, "cancel", job_id, code=3)
+    seen = {one["name"]: one for one in lucius(sampled, "workers")["items"]}
+    assert set(seen) == {"ocr", "embedding", "sis"}
+    assert all(one["version"].startswith("lucius ") and one["in_work"] == 0 for one in seen.values())
     assert "JOB_NOT_FOUND" in lucius(sampled, "get", "018f6b1e-7c00-7000-8000-0123456789ab", code=3)
 
 

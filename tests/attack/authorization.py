@@ -18,7 +18,13 @@ from lucius.api.operations import OPERATIONS
 BODIES: dict[str, Any] = deepcopy(EXAMPLES)
 """A copy of our own, made before any test runs: nobody else may change what this matrix sends."""
 UNKNOWN_JOB = "018f6b1e-7c00-7000-8000-0123456789ab"
-PATH_VALUES = {"job_id": UNKNOWN_JOB, "protocol_id": "OCR", "name": "nobody", "batch_id": "999999"}
+PATH_VALUES = {
+    "job_id": UNKNOWN_JOB,
+    "protocol_id": "OCR",
+    "name": "nobody",
+    "batch_id": "999999",
+    "operation_id": UNKNOWN_JOB,
+}
 SERVICE, WORKER = "service", "worker"
 
 
@@ -37,9 +43,13 @@ ACCESS: dict[str, Access] = {
     **dict.fromkeys(("submitCommand", "validateCommand", "submitCommands"), Access("submit")),
     **dict.fromkeys(("listJobs", "getJob", "getSteps", "getEvents", "listProtocols", "getProtocol"), _READ),
     **dict.fromkeys(("cancelJob", "pauseJob", "resumeJob", "redriveJob"), _OPERATE),
+    **dict.fromkeys(("listOperations", "getOperation", "listOutcomes"), _READ),
+    **dict.fromkeys(("createOperation", "previewOperation"), _OPERATE),
+    **dict.fromkeys(("pauseOperation", "resumeOperation", "abandonOperation"), _OPERATE),
     **dict.fromkeys(("ackCallback", "resultCallback", "heartbeatCallback", "callbackBatch"), Access(None)),
     **dict.fromkeys(("retryOutbox", "listOutbox", "listDeadLetters", "listLanes", "listTenants"), _OPERATE_ALL),
     "dismissDeadLetter": _OPERATE_ALL,
+    "listWorkers": _OPERATE_ALL,
     **dict.fromkeys(("listRunbooks", "validateRunbook", "getRunbookSchema", "getRunbook", "diffRunbook"), _READ_ALL),
     **dict.fromkeys(("getRunbookEvents", "listBatches", "getBatch", "listMembers", "getBatchEvents"), _READ_ALL),
     "exportBatch": _READ_ALL,

@@ -45,6 +45,7 @@ def held(service: str, ready: int = 0, locked: int = 0, dead: int = 0, seconds: 
         (("protocols", "OCR→BOOK"), "GET /v1/protocols/OCR%E2%86%92BOOK", PROTOCOL),
         (("lanes",), "GET /v1/admin/lanes", {"items": [lane(0, held("ocr"))], "next": None}),
         (("tenants",), "GET /v1/admin/tenants", {"items": [], "next": None, "inflight": 0, "max_inflight": 9}),
+        (("workers",), "GET /v1/admin/workers", {"items": [], "next": None}),
         (("dead-letters",), "GET /v1/admin/dead-letters", {"items": [], "messages": [], "next": None}),
     ],
 )
@@ -242,3 +243,24 @@ def test_command_with_faults_names_each_and_is_exit_code_3(scripted: Any, tmp_pa
     assert (shown.exit_code, json.loads(shown.stdout)) == (3, answer)
     piped = scripted.lucius("validate", "-", input='{"tenant_id": "demo"}')
     assert "Standard input is not a valid command" in piped.stderr
+
+
+def test_workers_are_listed_with_what_they_told(scripted: Any) -> None:
+    seen = {"kind": "service", "name": "ocr", "instance": "scanner-1", "version": "2.1", "in_work": 3, "present": True}
+    at = (datetime.now(UTC) - timedelta(seconds=5)).isoformat()
+    scripted.on("GET /v1/admin/workers", {"items": [seen | {"last_seen_at": at}], "next": None})
+    lines = scripted.lucius("workers").stdout.splitlines()
+    assert lines[0].split() == ["KIND", "NAME", "INSTANCE", "THERE", "IN", "WORK", "LAST", "SEEN", "VERSION"]
+    assert lines[1].split()[:5] == ["service", "ocr", "scanner-1", "yes", "3"]
+    assert lines[1].endswith("2.1")
+
+
+def test_nobody_is_said_with_what_to_do(scripted: Any) -> None:
+    scripted.on("GET /v1/admin/workers", {"items": [], "next": None})
+    assert "start a service" in scripted.lucius("workers").stderr
+
+
+def test_lanes_say_that_nobody_asks(scripted: Any) -> None:
+    waiting = held("ocr", ready=2, seconds=5) | {"note": "no service `ocr` has asked for work yet"}
+    scripted.on("GET /v1/admin/lanes", {"items": [lane(0, waiting), lane(1, waiting)], "next": None})
+    assert scripted.lucius("lanes").stderr == "No service `ocr` has asked for work yet.\n"

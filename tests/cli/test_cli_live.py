@@ -163,7 +163,9 @@ def test_protocols_lead_from_the_list_to_the_payload(live: Live, tmp_path: Path)
 def test_job_is_explained_from_queue_to_end(live: Live, tmp_path: Path) -> None:
     job_id = live.submit(tmp_path, tenant_id="explained")
     why = live.lucius("why", job_id).stdout
-    assert "Service ocr has not yet picked up attempt 1 of step ocr" in why
+    # Another test's worker may just have asked.
+    assert re.search(r"No service `ocr` has asked|Service ocr has not yet picked up", why), why
+    assert "attempt 1 of step ocr" in why
     assert "lucius lanes" in why
     told = live.json("why", job_id)
     assert (told["jobId"], told["waiting_on"]["what"]) == (job_id, "ACK")

@@ -13,7 +13,7 @@ from tests.crash.processes import API_KEY, Process, free_port
 from lucius.client import AsyncClient, Client, Conflict, Job, envelope
 from lucius.client.call import Call, Json
 from lucius.client.calls import services
-from lucius.client.client import Admin, Batches, Runbooks
+from lucius.client.client import Admin, Batches, Operations, Runbooks
 from lucius.client.errors import Refused, content_of
 
 RUNBOOK = """\
@@ -36,7 +36,7 @@ class Recorder:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        if isinstance(found, Runbooks | Batches | Admin):
+        if isinstance(found, Runbooks | Batches | Admin | Operations):
             return Recorder(found, self._used, f"{name}.")
         self._used.add(self._prefix + name)
         return found
@@ -57,6 +57,7 @@ def command(name: str, **fields: Any) -> dict[str, Any]:
 
 def every_method() -> set[str]:
     kinds: list[tuple[str, type]] = [("", Client), ("runbooks.", Runbooks), ("batches.", Batches), ("admin.", Admin)]
+    kinds.append(("operations.", Operations))
     return {
         f"{prefix}{name}"
         for prefix, kind in kinds
@@ -72,8 +73,10 @@ def test_every_method_reads_what_a_real_server_answers(server: str) -> None:
         _jobs(recorder, client)
         _runbooks(recorder)
         _batches(recorder)
+        _operations(recorder)
         assert recorder.admin.lanes()["items"] is not None
         assert recorder.admin.tenants()["items"] is not None
+        assert {one["name"] for one in recorder.admin.workers()["items"]} >= {"ocr"}
         assert "messages" in recorder.admin.dead_letters(limit=5)
         with pytest.raises(Refused, match="JOB_NOT_FOUND"):
             recorder.admin.dismiss("018f6b1e-7c00-7000-8000-0123456789ab", reason="because")
@@ -112,6 +115,28 @@ def _jobs(client: Any, real: Client) -> None:
     assert client.cancel(taken.job_id, reason="enough").status == "CANCELLED"
     assert "OCR" in {one.id for one in client.protocols()}
     assert client.protocol("OCR").steps
+
+
+def _operations(client: Any) -> None:
+    operations = client.operations
+    job = client.submit(**command("for-operations"))
+    assert [one.job_id for one in operations.preview("pause", request_type="OCR", tenant_id="acme").sample][-1:] == [
+        job.job_id
+    ]
+    made = operations.create("cancel", reason="a test", tenant_id="acme", canary=1, idempotency_key="once")
+    again = operations.create("cancel", reason="a test", tenant_id="acme", canary=1, idempotency_key="once")
+    assert again.operation_id == made.operation_id
+    ended = operations.wait(made.operation_id, timeout_seconds=60.0)
+    assert (ended.status, ended.has_ended, ended.has_stopped) == ("COMPLETED", True, False)
+    assert ended.jobs == ended.succeeded > 0
+    assert ended.events[0].reason == "a test"
+    assert job.job_id in {one.job_id for one in operations.outcomes(made.operation_id, status="SUCCEEDED")}
+    slow = operations.create("redrive", reason="slowly", status="CANCELLED", rate_per_second=0.01)
+    assert operations.pause(slow.operation_id).status == "PAUSED"
+    assert operations.resume(slow.operation_id, reason="go on").status in ("SELECTING", "RUNNING")
+    assert operations.abandon(slow.operation_id).status == "ABANDONED"
+    assert operations.get(slow.operation_id).has_ended
+    assert [one.operation_id for one in operations.list()] == [slow.operation_id, made.operation_id]
 
 
 def _fail(client: Client) -> None:

@@ -25,6 +25,10 @@ def test_every_role_serves_health_readiness_and_metrics(start_role: StartRole) -
         status, found = look(process)
         assert (status, found["status"], set(found["checks"])) == (200, "ok", names), found
         assert "lucius_process_cpu_seconds_total" in metrics_of(process)
+        for name in ("lucius_jobs_finished_total", "lucius_retries_total", "lucius_timeouts_total"):
+            assert name in metrics_of(process)
+        for name in ("lucius_dispatch_lag_seconds_count", "lucius_outbox_backlog", "lucius_sweeper_actions_total"):
+            assert name in metrics_of(process)
     assert "lucius_scheduler_ticks_total" in metrics_of(process)
     second = start_role("scheduler", LUCIUS_MANAGEMENT_PORT="0")
     both = addresses(second)

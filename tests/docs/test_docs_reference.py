@@ -188,7 +188,10 @@ def test_http_page_has_the_call(operation: Operation) -> None:
     examples = "".join(content for _, content in blocks(text))
     # The example calls the address of this very operation, with the method that curl then uses.
     address = operation.path.replace("{job_id}", "$JOB").replace("{protocol_id}", "OCR_EMBEDDING_SIS")
-    assert address.replace("{name}", "$RUNBOOK").replace("{batch_id}", "$BATCH") in examples
+    assert (
+        address.replace("{name}", "$RUNBOOK").replace("{batch_id}", "$BATCH").replace("{operation_id}", "$OPERATION")
+        in examples
+    )
     is_post = " -d " in examples or "-X POST" in examples
     assert is_post == (operation.method == "POST")
     if operation.role is not None:

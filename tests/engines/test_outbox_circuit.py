@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -11,11 +13,12 @@ from lucius.clocks import SystemClock
 from lucius.domain.callbacks import CallbackKey, TokenSigner
 from lucius.domain.directive import CallbackUrls
 from lucius.domain.job import JobStatus
+from lucius.domain.step import StepStatus
 from lucius.engines.outbox.engine import EngineSettings, OutboxEngine
 from lucius.ledgers.memory import MemoryLedger
 from lucius.ports.bus import Bus, Message, Refused
 from lucius.ports.clock import Clock
-from lucius.ports.engine import Engine
+from lucius.ports.engine import Engine, OutboxRetry
 from lucius.ports.ledger import Ledger
 from lucius.ports.observer import Observer
 from lucius.ports.readiness import NotReady
@@ -79,3 +82,52 @@ async def test_circuit_opens_and_closes_once_for_one_outage() -> None:
             assert job.attempts_total == 1
         assert watch.changes == [True, False]
         assert await dispatcher(engine) == "publishes"
+
+
+@asynccontextmanager
+async def engine_on(settings: EngineSettings) -> AsyncIterator[tuple[EngineHarness, FaultyBus]]:
+    def make(ledger: Ledger, bus: Bus, clock: Clock) -> OutboxEngine:
+        signer = TokenSigner((CallbackKey("k1", b"secret"),))
+        return OutboxEngine(ledger, bus, clock, signer, CallbackUrls.under("http://127.0.0.1"), Observer(), settings)
+
+    async def kill(engine: Engine) -> None:
+        raise NotImplementedError
+
+    clock = SystemClock()
+    async with MemoryBus(clock) as inside, EngineHarness(MemoryLedger(), inside, clock, make, kill) as harness:
+        yield harness, await harness.start_on_faulty_bus()
+
+
+async def until_deferred(harness: EngineHarness, job_ids: list[str]) -> None:
+    """Until each was tried and its claim given up."""
+    async with asyncio.timeout(20):
+        while len(await harness.ledger.undispatched(harness.clock.now(), len(job_ids) + 1)) < len(job_ids):
+            await asyncio.sleep(0.01)
+
+
+async def test_retry_of_the_outbox_takes_every_row_and_counts_exactly() -> None:
+    settings = EngineSettings(outbox_retry_interval=3_600.0, circuit_open_seconds=0.01)
+    async with engine_on(settings) as (harness, bus):
+        bus.is_down = True
+        job_ids = [await harness.submit(steps=["ocr"], key=f"job {place}") for place in range(700)]
+        await until_deferred(harness, job_ids)
+        bus.is_down = False
+        await asyncio.sleep(0.02)
+        assert await harness.engine.retry_outbox() == OutboxRetry(700)
+        for job_id in job_ids:
+            await harness.until(job_id, StepStatus.INITIATED)
+        assert bus.published == 700
+        assert await harness.engine.retry_outbox() == OutboxRetry(0)
+
+
+async def test_retry_of_the_outbox_says_plainly_that_the_circuit_is_open() -> None:
+    async with engine_on(EngineSettings(outbox_retry_interval=3_600.0, circuit_open_seconds=60.0)) as (harness, bus):
+        bus.is_down = True
+        job_ids = [await harness.submit(steps=["ocr"], key=f"job {place}") for place in range(3)]
+        await until_deferred(harness, job_ids)
+        bus.is_down = False
+        done = await harness.engine.retry_outbox()
+        assert (done.retried, done.waiting) == (0, 3)
+        assert done.problem is not None
+        assert "the circuit is open" in done.problem
+        assert bus.published == 0

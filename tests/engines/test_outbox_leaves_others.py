@@ -31,7 +31,7 @@ async def test_job_of_another_engine_is_refused_and_left_alone() -> None:
         async with OutboxEngine(ledger, bus, SystemClock(), signer, urls, Observer(), settings) as engine:
             with pytest.raises(InfrastructureError, match="LUCIUS_ENGINE=temporal"):
                 await engine.tell(job.job_id, None, CancelAsked("operator"))
-            assert await engine.retry_outbox() == 0
+            assert (await engine.retry_outbox()).retried == 0
         [kept] = (await ledger.load([job.job_id])).values()
         assert kept == replace(job, revision=1)
         assert [one.job_id for one in await ledger.jobs(JobFilter(open_on=TEMPORAL), 10, None)] == [job.job_id]

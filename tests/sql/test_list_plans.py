@@ -50,6 +50,9 @@ def job_lists() -> Iterator[tuple[str, Fetch]]:
         yield f"{tenant} {status} {type_} {first} {end} {cursor}", page_of_ids(filter_, tenant, PAGE, cursor)
     for cursor in CURSORS:
         yield f"dead letters {cursor}", page_of_ids(JobFilter(dead_letter=True), None, PAGE, cursor)
+    for status, (first, end), cursor in product((None, "FAILED_FINAL"), TIMES, CURSORS):
+        filter_ = JobFilter(error_signature="OCR/1/ocr/X: y", status=status, created_from=first, created_to=end)
+        yield f"signature {status} {first} {end} {cursor}", page_of_ids(filter_, None, PAGE, cursor)
     yield "open on Temporal", page_of_ids(JobFilter(open_on="temporal"), None, PAGE, None)
 
 

@@ -48,7 +48,7 @@ def shown(metrics: MetricsObserver) -> dict[str, float]:
 def test_every_hook_of_runbooks_is_counted(metrics: MetricsObserver) -> None:
     observer = Observers(metrics)
     observer.steps_moved("succeeded", 40)
-    observer.steps_moved("succeeded", 2)
+    observer.steps_moved("succeeded", 2, "move")
     observer.steps_moved("poll_timeout", 1)
     for outcome in ("APPLIED", "APPLIED", "STALE"):
         observer.worker_answered(outcome)
@@ -58,6 +58,7 @@ def test_every_hook_of_runbooks_is_counted(metrics: MetricsObserver) -> None:
     observer.source_read("held", 3.0)
     found = shown(metrics)
     assert found["lucius_runbook_steps_total{succeeded}"] == 42
+    assert found["lucius_runbook_steps_by_runbook_total{move,succeeded}"] == 2
     assert found["lucius_runbook_steps_total{poll_timeout}"] == 1
     assert found["lucius_runbook_steps_total{failed}"] == 0, "shown from the start, so that a rate can be made of it"
     assert found["lucius_runbook_results_total{APPLIED}"] == 2
@@ -98,6 +99,8 @@ async def test_gauges_show_what_the_tables_hold(
     found = shown(metrics)
     assert found["lucius_runbook_batches_open"] == 2
     assert found["lucius_runbook_steps_in_flight"] == 3
+    assert found["lucius_runbook_batches_open_by_runbook{r}"] == 2
+    assert found["lucius_runbook_steps_in_flight_by_runbook{r}"] == 3
     assert found["lucius_runbook_outbox_backlog"] == 2
     assert found["lucius_runbook_outbox_oldest_seconds"] == 7
 

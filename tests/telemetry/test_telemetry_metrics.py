@@ -18,8 +18,10 @@ from lucius.domain.routing import LANE_TOPICS, Mode
 from lucius.ledgers.memory import MemoryLedger
 from lucius.ports.bus import DeliveryRef, Message, Subscription
 from lucius.ports.ledger import LedgerUnavailable, Repairs
+from lucius.ports.observer import Observers
 from lucius.ports.registry import Globals, RegistrySnapshot, Tenant
 from lucius.telemetry import METRICS_CONTENT_TYPE, MetricsObserver
+from lucius.telemetry.tenant_counts import TENANTS_MAX
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
@@ -121,6 +123,59 @@ def test_results_that_failed_or_came_in_vain_are_told_apart(
 def test_a_missed_job_deadline_is_a_timeout(metrics: MetricsObserver, drive: Callable[..., Any]) -> None:
     shown = told(metrics, drive(deadline_at=5_000).accept().tell(DeadlinePassed(), 5_000).changes)
     assert shown("lucius_timeouts_total", kind="DEADLINE_EXCEEDED") == 1
+
+
+def test_tenants_of_the_registry_are_counted_by_name_and_all_others_together(drive: Callable[..., Any]) -> None:
+    metrics = MetricsObserver(SystemClock(), lambda tenant_id: tenant_id == "acme")
+    for tenant_id in ("acme", "unheard-of", "another"):
+        job = drive(tenant_id=tenant_id).accept(1_000).tell(Published("ocr", 1), 1_200)
+        job.tell(DeadlinePassed(), 60_000).tell(DeadlinePassed(), job.job.wake_at)
+        job.tell(Resulted("ocr", 2, "lease-2", Verdict.SUCCEEDED), 201_000)
+        metrics.turn_done(4, 0.002, job.changes)
+        metrics.command_refused("TENANT_SATURATED", tenant_id)
+    late = drive(tenant_id="acme", deadline_at=5_000).accept().tell(DeadlinePassed(), 5_000)
+    metrics.turn_done(2, 0.002, late.changes)
+    metrics.command_refused("ENVELOPE_INVALID")
+    shown = Shown(metrics)
+    for tenant, count in (("acme", 1), ("other", 2)):
+        assert shown("lucius_tenant_jobs_finished_total", tenant=tenant, outcome="SUCCEEDED") == count
+        assert shown("lucius_tenant_retries_total", tenant=tenant) == count
+    assert shown("lucius_tenant_jobs_accepted_total", tenant="acme") == 2
+    assert shown("lucius_tenant_jobs_finished_total", tenant="acme", outcome="FAILED_FINAL") == 1
+    assert shown("lucius_tenant_job_seconds_total", tenant="acme") == 200 + 4
+    assert shown("lucius_tenant_timeouts_total", tenant="acme") == 2
+    assert shown("lucius_tenant_commands_refused_total", tenant="acme") == 1
+    assert shown("lucius_tenant_commands_refused_total", tenant="other") == 3
+    assert not shown.has("lucius_tenant_jobs_accepted_total", tenant="unheard-of")
+
+
+def test_tenants_with_series_of_their_own_are_bounded() -> None:
+    metrics = MetricsObserver(SystemClock(), lambda tenant_id: True)
+    for number in range(TENANTS_MAX + 7):
+        metrics.command_refused("TENANT_SATURATED", f"tenant-{number}")
+    shown = Shown(metrics)
+    assert shown("lucius_tenant_commands_refused_total", tenant="other") == 7
+    assert sum(name == "lucius_tenant_commands_refused_total" for name, _ in shown.samples) == TENANTS_MAX + 1
+
+
+def test_operations_are_counted(metrics: MetricsObserver) -> None:
+    observer = Observers(metrics)
+    observer.operation_moved("019a", "redrive", "STOPPED", "Stopped after 5 of 200 jobs.")
+    observer.operation_acted("redrive", "FAILED")
+    shown = Shown(metrics)
+    assert shown("lucius_operations_total", action="redrive", status="STOPPED") == 1
+    assert shown("lucius_operation_jobs_total", action="redrive", outcome="FAILED") == 1
+
+
+SEEDS = (
+    "lucius_jobs_accepted_total", "lucius_jobs_finished_total", "lucius_step_dispatch_to_ack_seconds",
+    "lucius_step_ack_to_result_seconds", "lucius_retries_total", "lucius_timeouts_total", "lucius_attempts_total",
+    "lucius_dead_letters_total", "lucius_dispatch_lag_seconds", "lucius_outbox_backlog", "lucius_sweeper_actions_total",
+)  # fmt: skip
+
+
+def test_what_the_seeds_ask_for_is_there(metrics: MetricsObserver) -> None:
+    assert Shown(metrics).families >= set(SEEDS)
 
 
 def test_every_hook_is_counted(metrics: MetricsObserver) -> None:

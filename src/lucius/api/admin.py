@@ -22,6 +22,7 @@ from lucius.domain.protocol import Protocol
 from lucius.domain.routing import LANE_COUNT, lane_topic
 from lucius.domain.time import iso
 from lucius.ports.ledger import Closing, JobFilter, OutboxRow, UnreadableJob
+from lucius.ports.workers import WorkerKind
 from lucius.usecases.readiness import Status
 
 LIST_MAX = 100
@@ -64,7 +65,8 @@ async def get_protocol(call: Call) -> Response:
 
 async def retry_outbox(call: Call) -> Response:
     await read_body(call.request, SMALL_BODY_BYTES_MAX, may_be_empty=True)
-    return answer(answers.Retried(retried=await call.context.engine.retry_outbox()))
+    done = await call.context.engine.retry_outbox()
+    return answer(answers.Retried(retried=done.retried, waiting=done.waiting, detail=done.problem))
 
 
 @listing
@@ -106,7 +108,8 @@ async def list_dead_letters(call: Call) -> Response:
         for letter in letters
     ]  # fmt: skip
     dismissals = [_show_dismissal(closings[job.job_id]) for job in jobs if job.job_id in closings]
-    return answer(answers.DeadLetters(items=await shown(jobs), messages=messages, dismissals=dismissals, next=after_id))
+    items = await shown(call, jobs)
+    return answer(answers.DeadLetters(items=items, messages=messages, dismissals=dismissals, next=after_id))
 
 
 async def dismiss_dead_letter(call: Call) -> Response:
@@ -130,8 +133,10 @@ def _show_dismissal(closing: Closing) -> answers.Dismissal:
 async def list_lanes(call: Call) -> Response:
     Parameters(call.request).close()
     by_topic: dict[str, list[answers.LaneSubscription]] = {lane_topic(lane): [] for lane in range(LANE_COUNT)}
+    sightings = call.context.sightings
     for depth in await call.context.bus.depths():
         if depth.topic in by_topic:
+            last = sightings.last_seen(WorkerKind.SERVICE, depth.subscription)
             by_topic[depth.topic].append(
                 {
                     "service": depth.subscription,
@@ -139,6 +144,8 @@ async def list_lanes(call: Call) -> Response:
                     "locked": depth.locked,
                     "dead": depth.dead,
                     "oldest_at": iso(depth.oldest_at) if depth.oldest_at is not None else None,
+                    "last_asked_at": None if last is None else iso(last.last_seen_at),
+                    "note": sightings.absent_service(depth.subscription) if depth.ready else None,
                 }
             )
     items: list[answers.Lane] = [

@@ -8,11 +8,13 @@ from typing import Annotated, Any, NotRequired, TypedDict
 from msgspec import Meta, Raw
 
 from lucius.domain.attempt import DispatchStatus, Failure
+from lucius.domain.bulk_operation import BulkAction, BulkStatus, ItemStatus
 from lucius.domain.effects import Outcome
 from lucius.domain.job import OUTBOX, TEMPORAL, JobStatus
 from lucius.domain.json_types import JsonObject, Moment, Page, Share, WholeNumber, any_of, ref, stated
 from lucius.domain.routing import LANE_COUNT, DecisionSource, Mode
 from lucius.domain.step import StepStatus
+from lucius.ports.workers import WorkerKind
 from lucius.runbooks.core.answers import RunbookDeadMessage
 from lucius.runbooks.engine.facts import Outcome as ResultOutcome
 
@@ -177,6 +179,7 @@ class Job(TypedDict):
     redrive_of: JobId | None
     dead_letter: bool
     error: Failure | None
+    error_signature: Annotated[str | None, Meta(description="The same for jobs that failed for the same reason")]
     steps: list[Step]
 
 
@@ -205,6 +208,76 @@ class Event(TypedDict):
 class Events(TypedDict):
     events: Sequence[Event]
     next: str | None
+
+
+# --- Bulk operations -------------------------------------------------------------------------------------------------
+
+
+class OperationWanted(TypedDict):
+    """The filter that an operation selected its jobs by."""
+
+    status: JobStatus | None
+    request_type: str | None
+    created_from: Moment | None
+    created_to: Moment | None
+    error_signature: str | None
+
+
+class OperationEvent(TypedDict):
+    at: Moment
+    type: str
+    by: str | None
+    reason: str | None
+
+
+class Operation(TypedDict):
+    operationId: JobId
+    action: BulkAction
+    status: BulkStatus
+    sentence: Annotated[str, Meta(description="Where it stands, and what to do")]
+    tenants: Annotated[list[str] | None, Meta(description="The tenants whose jobs it may touch; null: all")]
+    filter: OperationWanted
+    by: str
+    reason: str
+    rate_per_second: float
+    canary: WholeNumber
+    canary_max_failures: WholeNumber
+    max_failures: WholeNumber | None
+    jobs: Annotated[int, Meta(description="Jobs that were selected; the five counts after it add up to it")]
+    pending: WholeNumber
+    started: WholeNumber
+    succeeded: WholeNumber
+    failed: WholeNumber
+    skipped: WholeNumber
+    created_at: Moment
+    updated_at: Moment
+    ended_at: Moment | None
+    events: list[OperationEvent]
+
+
+class OperationList(Page):
+    items: list[Operation]
+
+
+class OperationPreviewed(TypedDict):
+    action: BulkAction
+    count: Annotated[int, Meta(description="Exactly how many jobs it would act on now")]
+    sample: list[Annotated[Raw, Meta(extra_json_schema=ref("ListedJob"))]]
+
+
+class OperationOutcome(TypedDict):
+    jobId: JobId
+    tenant_id: str
+    status: ItemStatus
+    new_jobId: JobId | None
+    code: str | None
+    detail: str | None
+    acted_at: Moment | None
+    ended_at: Moment | None
+
+
+class OutcomeList(Page):
+    items: list[OperationOutcome]
 
 
 # --- Services --------------------------------------------------------------------------------------------------------
@@ -260,7 +333,9 @@ class ProtocolList(Page):
 
 
 class Retried(TypedDict):
-    retried: WholeNumber
+    retried: Annotated[int, Meta(description="Directives that are being published now")]
+    waiting: Annotated[int, Meta(description="Directives that could not be made due")]
+    detail: Annotated[str | None, Meta(description="Why not")]
 
 
 class OutboxRow(Attempt):
@@ -304,6 +379,8 @@ class LaneSubscription(TypedDict):
     locked: WholeNumber
     dead: WholeNumber
     oldest_at: Moment | None
+    last_asked_at: Annotated[Moment | None, Meta(description="When the service last asked for work")]
+    note: Annotated[str | None, Meta(description="A sentence, if directives wait and nobody asks for them")]
 
 
 class Lane(TypedDict):
@@ -329,6 +406,23 @@ class TenantList(Page):
     items: list[Tenant]
     inflight: WholeNumber
     max_inflight: WholeNumber
+
+
+class WorkerSeen(TypedDict):
+    """An instance of a platform service or function worker that has asked for work."""
+
+    kind: WorkerKind
+    name: Annotated[str, Meta(description="The service, or the worker id")]
+    instance: str
+    version: str | None
+    in_work: WholeNumber | None
+    present: Annotated[bool, Meta(description="Whether it has asked for work in the last 30 seconds")]
+    first_seen_at: Moment
+    last_seen_at: Moment
+
+
+class WorkerList(Page):
+    items: list[WorkerSeen]
 
 
 class Health(TypedDict):

@@ -15,11 +15,14 @@ from lucius.api.callback_bodies import FACTS, AnyBody, fact_of, read_any_callbac
 from lucius.api.endpoint import Call, JsonResponse, answer
 from lucius.api.holding import check_pull, long_poll
 from lucius.api.requests import SMALL_BODY_BYTES_MAX, read_body, read_typed
+from lucius.api.sightings import saw
 from lucius.domain.callbacks import CallbackIds
 from lucius.domain.errors import LuciusError
 from lucius.domain.inputs import Callback
 from lucius.domain.json_types import ref, stated
+from lucius.ports.bus import Delivery
 from lucius.ports.engine import CallbackReply
+from lucius.ports.workers import WorkerKind
 from lucius.settings import Settings
 from lucius.usecases.complete import Completion
 
@@ -121,6 +124,11 @@ async def pull(call: Call) -> Response:
     call.require_service(body.service)
     check_pull(settings, body.max, body.wait_seconds)
     lock_seconds = await call.context.pulls.lock_seconds(body.service)
-    receive = partial(call.context.pulls.receive, body.service, body.max, lock_seconds)
+
+    async def receive(seconds: float) -> list[Delivery]:
+        saw(call, WorkerKind.SERVICE, body.service)
+        return await call.context.pulls.receive(body.service, body.max, lock_seconds, seconds)
+
     deliveries = await long_poll(call, body.wait_seconds, receive, partial(call.require_service, body.service))
+    saw(call, WorkerKind.SERVICE, body.service, len(deliveries))
     return JsonResponse(b'{"directives":[' + b",".join(delivery.body for delivery in deliveries) + b"]}")

@@ -14,9 +14,20 @@ from typing import is_typeddict
 
 import msgspec
 
-from lucius.api import answers, batches, callbacks, commands, requests, runbook_requests, runbooks, worker_jobs
+from lucius.api import (
+    answers,
+    batches,
+    bulk_operations,
+    callbacks,
+    commands,
+    requests,
+    runbook_requests,
+    runbooks,
+    worker_jobs,
+)
 from lucius.api.runbook_components import runbook_components
 from lucius.api.schemas import Schema, list_, object_, text
+from lucius.domain.bulk_operation import ItemStatus
 from lucius.domain.errors import STATUS_OF
 from lucius.domain.fields import IDEMPOTENCY_KEY_CHARS_MAX
 from lucius.domain.job import JobStatus
@@ -33,6 +44,8 @@ BODIES = (
     requests.Reason,
     requests.Cancel,
     requests.Dismiss,
+    bulk_operations.NewOperation,
+    bulk_operations.OperationPreview,
     runbook_requests.Nothing,
     runbooks.RunbookText,
     runbooks.RunbookDraft,
@@ -110,6 +123,9 @@ def components(settings: Settings) -> dict[str, Schema]:
         "Directive": _message("directive"),
         "Directives": object_({"directives": list_(ref("Directive"))}),
         "JobId": text(format="uuid", examples=["019a1f2e-7c3b-7d4e-8f5a-6b7c8d9e0f1a"]),
+        "OperationId": text(format="uuid", examples=["019a1f2e-7c3b-7d4e-8f5a-6b7c8d9e0f1a"]),
+        "OutcomeStatus": text(enum=[status.value for status in ItemStatus]),
+        "Signature": text(minLength=1, maxLength=1_000),
         "JobStatus": text(enum=[status.value for status in JobStatus]),
         "StepStatus": text(enum=[status.value for status in StepStatus]),
         "ErrorCode": text(enum=list(STATUS_OF)),

@@ -39,5 +39,17 @@ EXAMPLES: dict[str, Any] = {
     "pullDirectives": {"service": "ocr", "max": 10, "wait_seconds": 20},
     "cancelJob": {"reason": "sent by mistake"},
     "dismissDeadLetter": {"reason": "the client has withdrawn it"},
+    "createOperation": {
+        "action": "redrive",
+        "filter": {"request_type": "OCR", "created_to": "2026-01-31T00:00:00Z"},
+        "reason": "the OCR service is fixed",
+        "canary": 10,
+        "max_failures": 20,
+        "rate_per_second": 5,
+    },
+    "previewOperation": {"action": "cancel", "filter": {"request_type": "OCR", "status": "QUEUED"}},
+    "pauseOperation": {"reason": "look at the first failures"},
+    "resumeOperation": {"reason": "these failures were expected"},
+    "abandonOperation": {"reason": "not fixed yet"},
     **RUNBOOK_EXAMPLES,
 }

@@ -9,16 +9,17 @@ from lucius.domain.attempt import Attempt, Failure
 from lucius.domain.effects import Event
 from lucius.domain.job import Job
 from lucius.domain.routing import Routing
+from lucius.domain.signature import error_signature
 from lucius.domain.step import Step
 from lucius.domain.time import Instant, iso
-from lucius.domain.waiting import waiting_on
+from lucius.domain.waiting import Absent, waiting_on
 from lucius.ports.ledger import UnreadableJob
 from lucius.usecases.query import UNREADABLE_TEXT
 
 
-def show_listed_job(job: Job | UnreadableJob) -> answers.Job | answers.Unreadable:
+def show_listed_job(job: Job | UnreadableJob, absent: Absent) -> answers.Job | answers.Unreadable:
     """A job in a list; a job that cannot be read must not make the list fail."""
-    return show_unreadable(job) if isinstance(job, UnreadableJob) else show_job(job)
+    return show_unreadable(job) if isinstance(job, UnreadableJob) else show_job(job, absent)
 
 
 def show_unreadable(job: UnreadableJob) -> answers.Unreadable:
@@ -26,8 +27,8 @@ def show_unreadable(job: UnreadableJob) -> answers.Unreadable:
     return {"jobId": job.job_id, "tenant_id": job.tenant_id, "error": error}
 
 
-def show_job(job: Job) -> answers.Job:
-    spec, waits = job.spec, waiting_on(job)
+def show_job(job: Job, absent: Absent = lambda service: None) -> answers.Job:
+    spec, waits = job.spec, waiting_on(job, absent)
     return {
         "jobId": spec.job_id,
         "tenant_id": spec.tenant_id,
@@ -68,6 +69,7 @@ def show_job(job: Job) -> answers.Job:
         "redrive_of": spec.redrive_of,
         "dead_letter": job.dead_letter,
         "error": job.error,
+        "error_signature": error_signature(job),
         "steps": [show_step(job, step) for step in job.steps],
     }
 

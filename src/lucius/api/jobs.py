@@ -52,6 +52,7 @@ async def list_jobs(call: Call) -> Response:
     status = parameters.choice("status", JobStatus)
     request_type = parameters.text("request_type")
     created_from, created_to = parameters.moment("created_from"), parameters.moment("created_to")
+    error_signature = parameters.text("error_signature", 1_000)
     limit = parameters.whole("limit", PAGE_SIZE, 1, call.context.settings.page_size_max)
     cursor = parameters.job_cursor()
     parameters.close()
@@ -61,10 +62,11 @@ async def list_jobs(call: Call) -> Response:
         tenant_norm = normal_form(tenant)
         tenants = (tenant_norm,) if call.caller.sees(tenant_norm) else ()
     filter_ = JobFilter(
-        tenants=tenants, status=status, request_type=request_type, created_from=created_from, created_to=created_to
-    )
+        tenants=tenants, status=status, request_type=request_type, created_from=created_from, created_to=created_to,
+        error_signature=error_signature,
+    )  # fmt: skip
     jobs, after_id = await call.context.queries.jobs(filter_, limit, cursor)
-    return answer(answers.JobList(items=await shown(jobs), next=after_id))
+    return answer(answers.JobList(items=await shown(call, jobs), next=after_id))
 
 
 async def get_job(call: Call) -> Response:
@@ -77,7 +79,7 @@ async def get_job(call: Call) -> Response:
             job = await queries.job_when_ended(job_id, call.sees, wait_seconds, partial(should_stop_waiting, call))
     else:
         job = await queries.job(job_id, call.caller.sees)
-    return answer(show_job(job))
+    return answer(show_job(job, call.context.sightings.absent_service))
 
 
 async def get_steps(call: Call) -> Response:
@@ -191,7 +193,7 @@ def _line(event: Event) -> bytes:
 async def cancel(call: Call) -> Response:
     body = await read_typed(call.request, SMALL_BODY_BYTES_MAX, Cancel, may_be_empty=True)
     reason = body.reason.replace("\x00", "").strip()[:REASON_CHARS_MAX] if body.reason else None
-    by, key = call.caller.name, _key(call)
+    by, key = call.caller.name, read_key(call)
     if not body.force:
         return await _operate(call, CancelAsked(by, reason or None, key))
     if not reason:
@@ -202,12 +204,12 @@ async def cancel(call: Call) -> Response:
 
 async def pause(call: Call) -> Response:
     await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
-    return await _operate(call, PauseAsked(call.caller.name, _key(call)))
+    return await _operate(call, PauseAsked(call.caller.name, read_key(call)))
 
 
 async def resume(call: Call) -> Response:
     await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
-    return await _operate(call, ResumeAsked(call.caller.name, _key(call)))
+    return await _operate(call, ResumeAsked(call.caller.name, read_key(call)))
 
 
 async def _operate(call: Call, operation: Operation) -> Response:
@@ -217,12 +219,12 @@ async def _operate(call: Call, operation: Operation) -> Response:
 
 async def redrive(call: Call) -> Response:
     await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
-    job_id, key = read_job_id(call), _key(call)
+    job_id, key = read_job_id(call), read_key(call)
     done = await call.context.operations.redrive(job_id, call.caller.sees, key)
     return _done(done, key, {"Location": f"/v1/jobs/{done.job_id}"}, redrive_of=job_id)
 
 
-def _key(call: Call) -> str | None:
+def read_key(call: Call) -> str | None:
     value = call.request.headers.get(KEY_HEADER)
     try:
         return None if value is None else read_idempotency_key(value)

@@ -22,11 +22,12 @@ RETRY_AFTER_SECONDS = 1.0
 _encode = msgspec.json.Encoder().encode
 
 
-async def shown(jobs: Sequence[Job | UnreadableJob]) -> list[msgspec.Raw]:
+async def shown(call: Call, jobs: Sequence[Job | UnreadableJob]) -> list[msgspec.Raw]:
     """Jobs as callers see them, encoded a slice at a time: other requests are served in between."""
     items: list[msgspec.Raw] = []
+    absent = call.context.sightings.absent_service
     for first in range(0, len(jobs), SLICE_JOBS):
-        items += [msgspec.Raw(_encode(show_listed_job(job))) for job in jobs[first : first + SLICE_JOBS]]
+        items += [msgspec.Raw(_encode(show_listed_job(job, absent))) for job in jobs[first : first + SLICE_JOBS]]
         await asyncio.sleep(0)
     return items
 

@@ -18,7 +18,7 @@ RETRY_AFTER = {
         "schema": {"type": "integer", "minimum": 1},
     }
 }
-LOCATION = {"Location": {"description": "Address of the job", "required": True, "schema": {"type": "string"}}}
+LOCATION = {"Location": {"description": "Address of what was made", "required": True, "schema": {"type": "string"}}}
 REPLAYED = {
     "Idempotency-Replayed": {
         "description": "`true` if this key was used before: nothing was done again",
@@ -31,6 +31,7 @@ ANSWER_HEADERS = {
     "pauseJob": REPLAYED,
     "resumeJob": REPLAYED,
     "redriveJob": {**LOCATION, **REPLAYED},
+    "createOperation": {**LOCATION, **REPLAYED},
 }
 
 

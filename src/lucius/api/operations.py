@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lucius.api import admin, callbacks, commands, jobs
+from lucius.api import admin, callbacks, commands, jobs, sightings
+from lucius.api.bulk_table import BULK_OPERATIONS
 from lucius.api.endpoint import Handler
 from lucius.api.operation import BODY_ERRORS, HELD_ERRORS, LIMIT, LIST_ERRORS, Operation, Parameter
 from lucius.api.runbook_operations import RUNBOOK_OPERATIONS
@@ -22,6 +23,7 @@ LIST_JOBS = (
     Parameter("request_type", "query", "Name", "Only jobs of this request type"),
     Parameter("created_from", "query", "Moment", "Only jobs accepted at this time or later"),
     Parameter("created_to", "query", "Moment", "Only jobs accepted before this time"),
+    Parameter("error_signature", "query", "Signature", "Only jobs that failed for this reason"),
     LIMIT,
     CURSOR,
 )
@@ -154,6 +156,11 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     _admin("lanes", "listLanes", admin.list_lanes, "List the lanes and how many messages wait on each", "LaneList"),
     _admin("tenants", "listTenants", admin.list_tenants, "List the tenants and their jobs in flight", "TenantList"),
+    _admin(
+        "workers", "listWorkers", sightings.list_workers, "List the services and workers that have asked for work",
+        "WorkerList",
+    ),
+    *BULK_OPERATIONS,
     *RUNBOOK_OPERATIONS,
     Operation(
         method="GET", path="/healthz", name="healthz", handler=admin.healthz, tag="machines",

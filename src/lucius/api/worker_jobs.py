@@ -13,10 +13,12 @@ from lucius.api.batch_items import read_each, split
 from lucius.api.endpoint import Call, JsonResponse, answer
 from lucius.api.holding import check_pull, long_poll
 from lucius.api.requests import SMALL_BODY_BYTES_MAX, decode_typed, read_typed
+from lucius.api.sightings import saw
 from lucius.domain.errors import CallerError, LuciusError
 from lucius.domain.json_types import ref, stated
 from lucius.domain.strict_json import is_deeper
 from lucius.ports.bus import Delivery, DeliveryRef
+from lucius.ports.workers import WorkerKind
 from lucius.runbooks.core.messages import JOBS_TOPIC, MessageInvalid, WorkerResult, job_ref, read_result
 from lucius.runbooks.engine.facts import Outcome, holds_job
 
@@ -45,6 +47,7 @@ async def pull(call: Call) -> Response:
 
     async def receive(seconds: float) -> list[Delivery]:
         lock_seconds = settings.worker_lock_seconds
+        saw(call, WorkerKind.WORKER, body.workerId)
         return await call.context.bus.receive([JOBS_TOPIC], body.workerId, body.max, lock_seconds, seconds)
 
     # A worker can be unknown only if it has no jobs, so taking jobs costs no lookup.
@@ -55,6 +58,7 @@ async def pull(call: Call) -> Response:
         partial(call.require_worker, body.workerId),
         before_waiting=partial(_ensure_known, call, body.workerId),
     )
+    saw(call, WorkerKind.WORKER, body.workerId, len(deliveries))
     return JsonResponse(b'{"jobs":[' + b",".join(delivery.body for delivery in deliveries) + b"]}")
 
 
@@ -92,6 +96,7 @@ async def renew(call: Call) -> Response:
     if body.workerId is not None:
         _check_worker(body.workerId)
         call.require_worker(body.workerId)
+        saw(call, WorkerKind.WORKER, body.workerId)
     if not 1 <= len(body.jobIds) <= settings.pull_max:
         raise CallerError.of("ENVELOPE_INVALID", f"jobIds must name 1 to {settings.pull_max} jobs", "/jobIds")
     for index, job_id in enumerate(body.jobIds):

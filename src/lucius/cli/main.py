@@ -14,6 +14,7 @@ from lucius.cli.connection import Connection
 from lucius.cli.failures import EXIT_CODES, EXIT_INTERRUPTED, EXIT_USAGE
 from lucius.cli.inspect import commands as inspect
 from lucius.cli.jobs import commands as jobs
+from lucius.cli.operations import commands as operations
 from lucius.cli.runbooks import batch
 from lucius.cli.runbooks import commands as runbooks
 from lucius.cli.serve import database, platform, server, temporal
@@ -21,7 +22,7 @@ from lucius.cli.tools import contract, load, new, servicebus
 from lucius.client.addresses import URL_DEFAULT
 
 SECTIONS = (
-    ("Jobs", jobs.COMMANDS),
+    ("Jobs", (*jobs.COMMANDS, *operations.COMMANDS)),
     ("Runbooks", (*runbooks.COMMANDS, *batch.COMMANDS)),
     ("Inspect", inspect.COMMANDS),
     ("Try and test", (*new.COMMANDS, *contract.COMMANDS, *load.COMMANDS, *servicebus.COMMANDS)),

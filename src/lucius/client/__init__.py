@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         SubmittedItem,
         Validation,
     )
+    from lucius.client.models.operations import Operation, OperationEvent, OperationOutcome, OperationPreview
     from lucius.client.models.pages import Page
     from lucius.client.models.runbooks import (
         Batch,
@@ -80,6 +81,10 @@ __all__ = [
     "Member",
     "MemberStep",
     "NotFound",
+    "Operation",
+    "OperationEvent",
+    "OperationOutcome",
+    "OperationPreview",
     "Page",
     "Protocol",
     "Published",
@@ -106,6 +111,7 @@ _PARTS = (
     "addresses",
     "calls.jobs",
     "models.jobs",
+    "models.operations",
     "models.pages",
     "models.runbooks",
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 from lucius.client.call import Json
 from lucius.client.models.jobs import Accepted, Event, Job, Protocol, Step, SubmittedItem, Validation
+from lucius.client.models.operations import Operation, OperationOutcome, OperationPreview
 from lucius.client.models.pages import items_of, page_of
 from lucius.client.models.runbooks import (
     Batch,
@@ -47,3 +48,7 @@ BATCHES = page_of(Batch.read)
 BATCH = Batch.read
 CREATED_BATCH = CreatedBatch.read
 MEMBERS = page_of(Member.read)
+OPERATION = Operation.read
+OPERATIONS = page_of(Operation.read)
+OPERATION_PREVIEW = OperationPreview.read
+OUTCOMES = page_of(OperationOutcome.read)

@@ -11,6 +11,7 @@ from lucius.client.addresses import find_url
 from lucius.client.calls import admin as admin_calls
 from lucius.client.calls import batches as batch_calls
 from lucius.client.calls import jobs as job_calls
+from lucius.client.calls import operations as operation_calls
 from lucius.client.calls import runbooks as runbook_calls
 from lucius.client.calls.jobs import WAIT_SECONDS
 from lucius.client.methods import Awaiting, awaiting
@@ -58,11 +59,26 @@ class AsyncBatches(Awaiting):
     add = awaiting(batch_calls.add, answers.JSON)
 
 
+class AsyncOperations(Awaiting):
+    """`client.operations`: one action on every job that matches a filter."""
+
+    preview = awaiting(operation_calls.preview, answers.OPERATION_PREVIEW)
+    create = awaiting(operation_calls.create, answers.OPERATION)
+    list = awaiting(operation_calls.list_operations, answers.OPERATIONS)
+    get = awaiting(operation_calls.get_operation, answers.OPERATION)
+    outcomes = awaiting(operation_calls.outcomes, answers.OUTCOMES)
+    wait = awaiting(operation_calls.wait, answers.OPERATION)
+    pause = awaiting(operation_calls.pause, answers.OPERATION)
+    resume = awaiting(operation_calls.resume, answers.OPERATION)
+    abandon = awaiting(operation_calls.abandon, answers.OPERATION)
+
+
 class AsyncAdmin(Awaiting):
     """`client.admin`: lanes, tenants and dead letters, for operators."""
 
     lanes = awaiting(admin_calls.lanes, answers.JSON)
     tenants = awaiting(admin_calls.tenants, answers.JSON)
+    workers = awaiting(admin_calls.workers, answers.JSON)
     dead_letters = awaiting(admin_calls.dead_letters, answers.JSON)
     dismiss = awaiting(admin_calls.dismiss, answers.JSON)
 
@@ -100,6 +116,7 @@ class AsyncClient(Awaiting):
         super().__init__(AsyncSession(AsyncTransport(url, *credentials(url, api_key)), patience_seconds))
         self.runbooks = AsyncRunbooks(self._session)
         self.batches = AsyncBatches(self._session)
+        self.operations = AsyncOperations(self._session)
         self.admin = AsyncAdmin(self._session)
 
     async def follow(

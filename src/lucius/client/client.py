@@ -11,6 +11,7 @@ from lucius.client.addresses import find_url
 from lucius.client.calls import admin as admin_calls
 from lucius.client.calls import batches as batch_calls
 from lucius.client.calls import jobs as job_calls
+from lucius.client.calls import operations as operation_calls
 from lucius.client.calls import runbooks as runbook_calls
 from lucius.client.calls.jobs import WAIT_SECONDS
 from lucius.client.methods import Blocking, blocking
@@ -58,11 +59,26 @@ class Batches(Blocking):
     add = blocking(batch_calls.add, answers.JSON)
 
 
+class Operations(Blocking):
+    """`client.operations`: one action on every job that matches a filter."""
+
+    preview = blocking(operation_calls.preview, answers.OPERATION_PREVIEW)
+    create = blocking(operation_calls.create, answers.OPERATION)
+    list = blocking(operation_calls.list_operations, answers.OPERATIONS)
+    get = blocking(operation_calls.get_operation, answers.OPERATION)
+    outcomes = blocking(operation_calls.outcomes, answers.OUTCOMES)
+    wait = blocking(operation_calls.wait, answers.OPERATION)
+    pause = blocking(operation_calls.pause, answers.OPERATION)
+    resume = blocking(operation_calls.resume, answers.OPERATION)
+    abandon = blocking(operation_calls.abandon, answers.OPERATION)
+
+
 class Admin(Blocking):
     """`client.admin`: lanes, tenants and dead letters, for operators."""
 
     lanes = blocking(admin_calls.lanes, answers.JSON)
     tenants = blocking(admin_calls.tenants, answers.JSON)
+    workers = blocking(admin_calls.workers, answers.JSON)
     dead_letters = blocking(admin_calls.dead_letters, answers.JSON)
     dismiss = blocking(admin_calls.dismiss, answers.JSON)
 
@@ -100,6 +116,7 @@ class Client(Blocking):
         super().__init__(Session(Transport(url, *credentials(url, api_key)), patience_seconds))
         self.runbooks = Runbooks(self._session)
         self.batches = Batches(self._session)
+        self.operations = Operations(self._session)
         self.admin = Admin(self._session)
 
     def follow(

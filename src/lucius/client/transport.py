@@ -28,6 +28,8 @@ class TransportOptions:
     refreshed_key: Callable[[], str] | None = None
     """Returns another key when the server rejects the current one."""
     verify: ssl.SSLContext | bool = True
+    told: Callable[[], Mapping[str, str]] | None = None
+    """Headers of every call, such as what an instance tells about itself."""
     http_transport: Any = None
     """An httpx transport to use instead of the network: tests inject faults with it."""
 
@@ -60,6 +62,7 @@ class _Connection:
         self.url = url.rstrip("/")
         self._api_key = api_key
         self._refreshed_key = options.refreshed_key
+        self._told = options.told
 
     def _client_options(self, options: TransportOptions) -> dict[str, Any]:
         import httpx
@@ -92,6 +95,8 @@ class _Connection:
         headers = dict(call.headers or {})
         if call.body is not None:
             headers["Content-Type"] = "application/json"
+        if call.sends_key and self._told is not None:
+            headers |= self._told()
         if call.sends_key and self._api_key:
             headers["Authorization"] = f"Bearer {self._api_key}"
         return headers

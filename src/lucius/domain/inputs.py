@@ -49,7 +49,8 @@ class DirectiveWithdrawn(Struct, frozen=True):
 
 
 class DispatchDue(Struct, frozen=True):
-    """An outbox row was found unsent and unclaimed; `force` takes it up even if it is claimed."""
+    """An outbox row was found unsent and unclaimed; `force` takes it up even if it is claimed, and tries a refused one
+    again without waiting."""
 
     force: bool = False
 

@@ -12,7 +12,7 @@ from lucius.domain.routing import Routing
 from lucius.domain.step import Step, StepStatus
 from lucius.domain.time import Instant
 
-RULES_VERSION = 3
+RULES_VERSION = 4
 """Incremented when `decide` changes in a way that affects jobs in flight; a job keeps the version it was accepted
 under.
 
@@ -20,6 +20,8 @@ under.
 waits in its queue beyond its ack deadline is recorded once; callbacks that repeat each other leave one event.
 
 3: on Temporal, a lease id depends on the revision that the attempt was decided on.
+
+4: a step that waits because the bus refused its directive can be made due.
 
 A new input needs no new rules: no job has met it, so every job takes it, whatever its rules (`ForceCancelAsked`).
 """
@@ -31,6 +33,8 @@ REPEATS_ONCE = 2
 """The first rules under which callbacks that repeat each other leave one event."""
 LEASES_FROM_REVISION = 3
 """The first rules under which a workflow derives lease ids from the job's revision."""
+RETRIES_REFUSED_EARLY = 4
+"""The first rules under which a step that waits because the bus refused its directive can be made due."""
 
 
 OUTBOX, TEMPORAL = "outbox", "temporal"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from lucius.domain.job import WITHDRAWS_DIRECTIVES, Job, JobStatus
 from lucius.domain.step import Step, StepStatus
 from lucius.domain.time import Instant, iso
+
+Absent = Callable[[str], str | None]
+"""A sentence without its full stop if nobody asks for the work of a service; None if somebody does."""
 
 
 class WaitingOn(Struct, frozen=True):
@@ -36,7 +41,7 @@ def wait_cause(job: Job) -> str | None:
     return _CAUSES.get(step.status, "RETRY")
 
 
-def waiting_on(job: Job) -> WaitingOn | None:
+def waiting_on(job: Job, absent: Absent = lambda service: None) -> WaitingOn | None:
     """What the job waits for; None once it has ended."""
     if job.is_terminal:
         return None
@@ -46,7 +51,7 @@ def waiting_on(job: Job) -> WaitingOn | None:
         text = f"Paused since {iso(since)}: step {step.spec.step_id} starts when somebody resumes the job,"
         text += f" which must end by {iso(until)}."
         return WaitingOn("RESUME", since, until, text)
-    what, until, text = _step_wait(job, step)
+    what, until, text = _step_wait(job, step, absent)
     before = {JobStatus.CANCELLING: "Being cancelled; ", JobStatus.PAUSED: "Paused; "}.get(job.status, "")
     text = before + (text[0].lower() + text[1:] if before else text)
     if step.status is StepStatus.PROCESSING:
@@ -60,7 +65,7 @@ def _work_began_at(step: Step) -> Instant:
     return step.updated_at if acked_at is None else acked_at
 
 
-def _step_wait(job: Job, step: Step) -> tuple[str, Instant, str]:
+def _step_wait(job: Job, step: Step, absent: Absent) -> tuple[str, Instant, str]:
     name, service = step.spec.step_id, step.spec.service
     deadline_at = job.spec.deadline_at
     until = step.due_at or deadline_at
@@ -76,10 +81,11 @@ def _step_wait(job: Job, step: Step) -> tuple[str, Instant, str]:
             text = f"Service {service} may have taken {attempt}: the job ends with its answer, or at {iso(until)}."
             return "ACK", until, text
         case StepStatus.INITIATED:
-            lane = job.spec.routing.lane
-            text = (
-                f"Service {service} has not yet picked up {attempt} from lane {lane}; looked at again at {iso(until)}."
-            )
+            nobody, lane = absent(service), job.spec.routing.lane
+            text = f"Service {service} has not yet picked up {attempt} from lane {lane}"
+            if nobody is not None:
+                text = f"{nobody[0].upper()}{nobody[1:]}: {attempt} waits on lane {lane}"
+            text += f"; looked at again at {iso(until)}."
             return "ACK", until, text
         case StepStatus.PROCESSING:
             share = f" ({step.progress:.0%} done)" if step.progress else ""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from lucius.domain.callbacks import TokenSigner
 from lucius.domain.directive import CallbackUrls, build_directive, message_id
+from lucius.domain.handlers.bus import is_refused_for_now, is_unsent
 from lucius.domain.job import Job
 from lucius.domain.step import StepStatus
 from lucius.ports.bus import Bus, Delivery, DeliveryRef, Message
 from lucius.ports.clock import Clock
 from lucius.ports.ledger import Ledger, LedgerUnavailable
+
+UNDELIVERED_MAX = 5_000
+LOADED_MAX = 500
 
 Trace = Callable[[Job, int], str | None]
 """The traceparent that the directive of a step carries."""
@@ -53,6 +57,19 @@ async def drop_past(ledger: Ledger, bus: Bus, deliveries: Sequence[Delivery]) ->
     if past:
         await bus.settle([delivery.ref for delivery in past])
     return [delivery for delivery in deliveries if delivery not in past]
+
+
+async def undelivered(ledger: Ledger, engine: str) -> AsyncIterator[list[str]]:
+    """All jobs of an engine whose current directive is unsent, or waits because the bus refused it; some at a time.
+    Raises `LedgerUnavailable`."""
+    after_id: str | None = None
+    while job_ids := await ledger.undelivered(engine, UNDELIVERED_MAX, after_id):
+        after_id = job_ids[-1]
+        for first in range(0, len(job_ids), LOADED_MAX):
+            jobs = await ledger.load(job_ids[first : first + LOADED_MAX])
+            waiting = [job.job_id for job in jobs.values() if is_unsent(job) or is_refused_for_now(job)]
+            if waiting:
+                yield waiting
 
 
 def _is_past(job: Job | None, delivery: Delivery) -> bool:

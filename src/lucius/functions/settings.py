@@ -29,6 +29,8 @@ class WorkerSettings:
     """How long functions may continue after SIGTERM before their jobs are left to another worker."""
     pull_max: int = number(256, 1, 256, "LUCIUS_WORKER_PULL_MAX")
     """How many jobs are pulled in one call."""
+    version: str = variable("", "LUCIUS_WORKER_VERSION")
+    """The worker's version, shown by `lucius workers`. Empty means that of the kit."""
     health_port: int = number(0, 0, 65_535, HEALTH_PORT_VARIABLE)
     """Port of `/healthz`, `/readyz` and `/metrics`; 0 disables them."""
     health_host: str = variable("127.0.0.1", "LUCIUS_WORKER_HEALTH_HOST")

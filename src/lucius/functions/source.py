@@ -14,6 +14,7 @@ from lucius.client.transport import AsyncTransport, TransportOptions
 from lucius.functions.job import Result
 from lucius.functions.settings import WorkerSettings, key_now
 from lucius.kit.consumer import PullFailed
+from lucius.kit.identity import Identity
 
 DENIED = (401, 403)
 MAY_PASS = (408, 429)
@@ -61,9 +62,13 @@ class HttpSource:
 
     def __init__(self, worker_id: str, settings: WorkerSettings) -> None:
         self._worker_id = worker_id
+        identity = Identity(settings.version)
+        identity.in_work = lambda: len(self._in_work)
+        self._in_work: set[str] = set()
+        """Pulled jobs without an answer yet."""
         self._tokens: dict[str, str] = {}
         """Tokens of pulled jobs without an answer yet: needed to renew their locks."""
-        self._transport = open_transport(settings)
+        self._transport = open_transport(settings, identity)
 
     async def __aenter__(self) -> HttpSource:
         return self
@@ -75,7 +80,9 @@ class HttpSource:
 
     async def pull(self, count_max: int, wait_seconds: float, /) -> list[Any]:
         jobs = await self._list(services.pull_jobs(self._worker_id, count_max, wait_seconds), "jobs")
-        self._tokens |= {job_id: token for job_id, token in map(_token, jobs) if token is not None}
+        taken = dict(map(_token, jobs))
+        self._tokens |= {job_id: token for job_id, token in taken.items() if token is not None}
+        self._in_work |= taken.keys()
         return jobs
 
     async def renew(self, job_ids: Sequence[str], /) -> list[bool]:
@@ -86,6 +93,7 @@ class HttpSource:
         answers = await self._list(services.answer_jobs(results), "outcomes")
         for result in results:
             self._tokens.pop(result["jobId"], None)
+            self._in_work.discard(result["jobId"])
         return answers
 
     async def _list(self, call: Call, name: str) -> list[Any]:
@@ -99,8 +107,9 @@ class HttpSource:
         return found
 
 
-def open_transport(settings: WorkerSettings) -> AsyncTransport:
-    options = TransportOptions(refreshed_key=lambda: key_now(settings))
+def open_transport(settings: WorkerSettings, identity: Identity | None = None) -> AsyncTransport:
+    told = None if identity is None else identity.headers
+    options = TransportOptions(refreshed_key=lambda: key_now(settings), told=told)
     return AsyncTransport(settings.url, settings.api_key, options)
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from lucius.domain.attempt import Attempt, DispatchStatus
 from lucius.domain.effects import Event
 from lucius.domain.job import OUTBOX, Job, JobStatus
+from lucius.domain.signature import error_signature
 from lucius.domain.step import Step, StepStatus
 from lucius.domain.time import CLOCK_TOLERANCE_SECONDS, Instant, after
 from lucius.ports.bus import Bus
@@ -21,6 +22,7 @@ from lucius.ports.ledger import (
     Conflict,
     Duplicate,
     JobFilter,
+    JobKey,
     OutboxRow,
     Repairs,
     Saturated,
@@ -132,6 +134,16 @@ class MemoryLedger:
         rows = [row for row in own if ignore_claims or row.attempt.claimed_until <= now]
         return [row.job_id for row in rows[:limit]]
 
+    async def undelivered(self, engine: str, limit: int, after_id: str | None) -> list[str]:
+        unsent = {row.job_id for row in self._unsent()}
+        found = [
+            job.job_id
+            for job in self._jobs.values()
+            if job.engine == engine and not job.is_terminal
+            and (job.job_id in unsent or job.current_step.status is StepStatus.FAILED_RETRY)
+        ]  # fmt: skip
+        return sorted(job_id for job_id in found if after_id is None or job_id > after_id)[:limit]
+
     async def outbox(self, limit: int) -> list[OutboxRow | UnreadableJob]:
         return [*self._unsent()[:limit]]
 
@@ -170,6 +182,16 @@ class MemoryLedger:
 
     async def closings(self, job_ids: Sequence[str]) -> dict[str, Closing]:
         return {job_id: self._closings[job_id] for job_id in job_ids if job_id in self._closings}
+
+    async def matching(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[JobKey]:
+        found = await self.jobs(filter_, limit, before_id)
+        return [JobKey(job.job_id, job.spec.tenant_id) for job in found if isinstance(job, Job)]
+
+    async def statuses(self, job_ids: Sequence[str]) -> dict[str, str]:
+        return {job_id: self._jobs[job_id].status.value for job_id in job_ids if job_id in self._jobs}
+
+    async def find_claims(self, keys: Sequence[bytes]) -> dict[bytes, str]:
+        return {key: self._claims[key] for key in keys if key in self._claims}
 
     async def attempts(self, job_id: str) -> dict[str, list[Attempt]]:
         by_step: dict[str, list[Attempt]] = {}
@@ -276,6 +298,8 @@ def _matches(job: Job, wanted: JobFilter, closing: Closing | None) -> bool:
     return (
         (wanted.tenants is None or spec.tenant_id in wanted.tenants)
         and (wanted.status is None or job.status == wanted.status)
+        and (wanted.statuses is None or job.status in wanted.statuses)
+        and (wanted.error_signature is None or error_signature(job) == wanted.error_signature)
         and (wanted.request_type is None or spec.request_type == wanted.request_type)
         and (wanted.created_from is None or spec.created_at >= wanted.created_from)
         and (wanted.created_to is None or spec.created_at < wanted.created_to)

@@ -12,6 +12,7 @@ from lucius.client.errors import ClientError, Unreachable, content_of
 from lucius.client.retrying import WAITS_SATURATED
 from lucius.client.transport import AsyncTransport, TransportOptions
 from lucius.kit import consumer as kit
+from lucius.kit.identity import Identity
 from lucius.platform.settings import PlatformSettings, key_now
 
 TRY_AGAIN = frozenset({"UNREACHABLE", "UNAVAILABLE", "INTERNAL", "RATE_LIMITED", WAITS_SATURATED})
@@ -62,8 +63,9 @@ class PullFailed(kit.PullFailed):
         self.hint = HINTS.get(answer.code, "")
 
 
-def open_transport(settings: PlatformSettings) -> AsyncTransport:
-    options = TransportOptions(refreshed_key=lambda: key_now(settings))
+def open_transport(settings: PlatformSettings, identity: Identity | None = None) -> AsyncTransport:
+    told = None if identity is None else identity.headers
+    options = TransportOptions(refreshed_key=lambda: key_now(settings), told=told)
     return AsyncTransport(settings.orchestrator_url, settings.api_key, options)
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from lucius.kit.consumer import Consumer
 from lucius.kit.health import Health, HealthServer
+from lucius.kit.identity import Identity
 from lucius.kit.process import quiet_http_log, run_process
 from lucius.platform.callback_client import CallbackClient
 from lucius.platform.errors import ServiceUnusable
@@ -89,7 +90,8 @@ class PlatformService:
             stack.push_async_callback(store.close)
             runner = StepRunner(settings.rehearsing, settings.error_frames)
             stack.callback(runner.close)
-            transport = open_transport(settings)
+            identity = Identity(settings.version)
+            transport = open_transport(settings, identity)
             stack.push_async_callback(transport.close)
             orchestrator = Orchestrator(transport)
             source = open_source(settings.orchestrator_url, orchestrator, self.name)
@@ -111,7 +113,9 @@ class PlatformService:
                 concurrency=settings.concurrency,
                 work_seconds_max=settings.work_seconds_max,
                 files=files,
+                instance=identity.instance,
             )
+            identity.in_work = lambda: worker.slots.taken
             log.info("%s serves %s from %s", self.name, ", ".join(sorted(self.steps)), settings.orchestrator_url)
             for one in owed:
                 worker.owe(one)

@@ -38,6 +38,8 @@ class PlatformSettings:
     """How long one attempt may take before it is reported as failed."""
     error_frames: bool = variable(True, "LUCIUS_PLATFORM_ERROR_FRAMES")
     """Whether failures tell where they were raised: file, line and function of the last frames."""
+    version: str = variable("", "LUCIUS_PLATFORM_VERSION")
+    """The service's version, shown by `lucius workers`. Empty means that of the kit."""
     file_roots: str = variable("", "LUCIUS_PLATFORM_FILE_ROOTS")
     """More folders that `file://` refs may point to, comma-separated: see `file_roots`."""
     data: str = variable(DATA_DEFAULT, DATA_VARIABLE)

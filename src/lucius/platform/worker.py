@@ -58,6 +58,7 @@ class Worker:
         concurrency: int,
         work_seconds_max: float,
         files: FileRoots,
+        instance: str = "",
     ) -> None:
         self._steps = steps
         self._runner = runner
@@ -68,7 +69,7 @@ class Worker:
         self._traces = traces
         self._work_seconds_max = work_seconds_max
         self._files = files
-        self._instance = instance_name()
+        self._instance = instance or instance_name()
         """Distinguishes the orchestrator's answers to this replica from those to others."""
         self.slots = Capacity(concurrency)
         self.owed = Capacity(OWED_MAX)

@@ -38,6 +38,17 @@ class CallbackReply(Struct, frozen=True):
     cancel_requested: bool
 
 
+class OutboxRetry(Struct, frozen=True):
+    """What became of the wish to publish everything now."""
+
+    retried: int
+    """Directives that are being published now."""
+    waiting: int = 0
+    """Directives that could not be made due."""
+    problem: str | None = None
+    """Why not."""
+
+
 class Engine(AbstractAsyncContextManager["Engine"], Protocol):
     def submit(self, new: NewJob) -> Awaitable[Started | Duplicate | Saturated]:
         """Create a job from a command. When this returns `Started`, the job is durable and will reach a terminal
@@ -60,8 +71,8 @@ class Engine(AbstractAsyncContextManager["Engine"], Protocol):
         knows, and return the others, in order. Raises `InfrastructureError`, and then all are deliverable again."""
         ...
 
-    async def retry_outbox(self) -> int:
-        """Make every unsent row due now; returns their number."""
+    async def retry_outbox(self) -> OutboxRetry:
+        """Make every unsent row due now, and every step that waits because the bus refused its row."""
         ...
 
     def wait_for_change(self, job_id: str, timeout_seconds: float, until_ended: bool = False) -> asyncio.Future[bool]:

@@ -107,9 +107,13 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     tenants: tuple[str, ...] | None = None
     """Only these tenants; None is all of them."""
     status: str | None = None
+    statuses: tuple[str, ...] | None = None
+    """Only jobs in one of these states; not together with `status`."""
     request_type: str | None = None
     created_from: Instant | None = None
     created_to: Instant | None = None
+    error_signature: str | None = None
+    """Only jobs that failed for this reason."""
     dead_letter: bool = False
     """Only jobs that failed for good and have no `Closing`: nobody has redriven or dismissed them."""
     dismissed: bool = False
@@ -131,6 +135,11 @@ class Closing(Struct, frozen=True, kw_only=True):
     """Who dismissed it, and why."""
     redriven_as: str | None = None
     """The first job that redrives it, unless it was dismissed before."""
+
+
+class JobKey(Struct, frozen=True):
+    job_id: str
+    tenant_id: str
 
 
 class UnreadableJob(Struct, frozen=True):
@@ -191,6 +200,11 @@ class Ledger(AbstractAsyncContextManager["Ledger"], Protocol):
         """Jobs of the outbox engine whose current attempt is unsent and unclaimed at `now`."""
         ...
 
+    async def undelivered(self, engine: str, limit: int, after_id: str | None) -> list[str]:
+        """Open jobs of this engine whose current attempt is unsent, or whose current step waits for another attempt,
+        by id; `after_id` continues after that job."""
+        ...
+
     async def outbox(self, limit: int) -> list[OutboxRow | UnreadableJob]:
         """Unsent attempts, oldest first."""
         ...
@@ -209,6 +223,18 @@ class Ledger(AbstractAsyncContextManager["Ledger"], Protocol):
 
     async def closings(self, job_ids: Sequence[str]) -> dict[str, Closing]:
         """The closings of those of these jobs that have one."""
+        ...
+
+    async def matching(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[JobKey]:
+        """Like `jobs`, but only who they are: many at little cost. Jobs that cannot be read are among them."""
+        ...
+
+    async def statuses(self, job_ids: Sequence[str]) -> dict[str, str]:
+        """The states of those of these jobs that exist."""
+        ...
+
+    async def find_claims(self, keys: Sequence[bytes]) -> dict[bytes, str]:
+        """The ids of the jobs that have these claims, by claim."""
         ...
 
     async def attempts(self, job_id: str) -> dict[str, list[Attempt]]:

@@ -13,7 +13,8 @@ class Observer:
     def turn_done(self, inputs: int, seconds: float, changes: Sequence[Change]) -> None:
         """A turn was committed."""
 
-    def command_refused(self, code: str) -> None: ...
+    def command_refused(self, code: str, tenant_id: str | None = None) -> None:
+        """`tenant_id` is in normal form; None if the command does not get that far."""
 
     def callback_answered(self, kind: str, outcome: str) -> None:
         """`kind` is ACK, RESULT or HEARTBEAT; `outcome` the answer, or FORGED."""
@@ -31,8 +32,8 @@ class Observer:
     def webhook_called(self, outcome: str) -> None:
         """`delivered`, `failed` (to be tried again) or `given_up`."""
 
-    def steps_moved(self, status: str, count: int) -> None:
-        """Steps of runbooks reached this status."""
+    def steps_moved(self, status: str, count: int, runbook: str = "") -> None:
+        """Steps of a runbook reached this status."""
 
     def worker_answered(self, outcome: str) -> None:
         """A runbook worker's result was answered: APPLIED, DUPLICATE, STALE, UNKNOWN or FORGED."""
@@ -51,6 +52,12 @@ class Observer:
 
     def wait_refused(self, kind: str, scope: str) -> None:
         """A call was not held open: too many are, of one `principal` or in total (`all`)."""
+
+    def operation_moved(self, operation_id: str, action: str, status: str, sentence: str) -> None:
+        """A bulk operation reached this state."""
+
+    def operation_acted(self, action: str, outcome: str) -> None:
+        """A bulk operation acted on a job, or saw its new job end."""
 
     def failed(self, what: str, error: BaseException) -> None:
         """Something failed that no caller waits for."""
@@ -73,9 +80,9 @@ class Observers(Observer):
         for observer in self._observers:
             observer.turn_done(inputs, seconds, changes)
 
-    def command_refused(self, code: str) -> None:
+    def command_refused(self, code: str, tenant_id: str | None = None) -> None:
         for observer in self._observers:
-            observer.command_refused(code)
+            observer.command_refused(code, tenant_id)
 
     def callback_answered(self, kind: str, outcome: str) -> None:
         for observer in self._observers:
@@ -113,9 +120,9 @@ class Observers(Observer):
         for observer in self._observers:
             observer.loop_worked(name)
 
-    def steps_moved(self, status: str, count: int) -> None:
+    def steps_moved(self, status: str, count: int, runbook: str = "") -> None:
         for observer in self._observers:
-            observer.steps_moved(status, count)
+            observer.steps_moved(status, count, runbook)
 
     def worker_answered(self, outcome: str) -> None:
         for observer in self._observers:
@@ -140,3 +147,11 @@ class Observers(Observer):
     def wait_refused(self, kind: str, scope: str) -> None:
         for observer in self._observers:
             observer.wait_refused(kind, scope)
+
+    def operation_moved(self, operation_id: str, action: str, status: str, sentence: str) -> None:
+        for observer in self._observers:
+            observer.operation_moved(operation_id, action, status, sentence)
+
+    def operation_acted(self, action: str, outcome: str) -> None:
+        for observer in self._observers:
+            observer.operation_acted(action, outcome)

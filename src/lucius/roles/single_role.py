@@ -11,11 +11,10 @@ from msgspec.structs import replace
 from lucius.api.management import listen_for_management, managed
 from lucius.api.serving import listen, served
 from lucius.app_context import AppContext
-from lucius.bootstrap import open_app, open_bus, open_runbooks_alone
+from lucius.bootstrap import open_app, open_bus_worker, open_runbooks_alone
 from lucius.domain.errors import InfrastructureError
 from lucius.domain.job import TEMPORAL
 from lucius.roles.running import first_of, needs_shared_ledger, run, say_stopped, signalled, until_signal
-from lucius.runbooks.bus_source import BusSource
 from lucius.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -120,7 +119,8 @@ async def _reconcile(settings: Settings) -> None:
 
 
 async def _work_on_bus(settings: Settings, worker: FunctionWorker, worker_settings: WorkerSettings | None) -> None:
-    async with open_bus(settings) as bus, BusSource(worker.worker_id, bus, settings.worker_lock_seconds) as source:
+    version = "" if worker_settings is None else worker_settings.version
+    async with open_bus_worker(settings, worker.worker_id, version) as source:
         print(f"LUCIUS function worker {worker.worker_id} is running", file=sys.stderr, flush=True)
         await worker.serve(signalled(), worker_settings, source=source)
 

@@ -13,6 +13,7 @@ from lucius.domain.errors import InfrastructureError
 from lucius.domain.job import TEMPORAL
 from lucius.domain.time import after
 from lucius.ledgers.sql import SqlLedger
+from lucius.ledgers.sql.bulk_operations import SqlBulkOperations
 from lucius.roles.running import opened_database, run
 from lucius.settings import Settings
 from lucius.sql import schema
@@ -37,6 +38,11 @@ def prune(settings: Settings, older_than_seconds: float) -> str:
             while count := await ledger.prune(cutoff, PRUNE_BATCH):
                 removed += count
             message = f"{removed} jobs removed."
+            operations, ended = SqlBulkOperations(database), 0
+            while count := await operations.prune(cutoff, PRUNE_BATCH):
+                ended += count
+            if ended:
+                message += f"\n{ended} bulk operations removed."
             if isinstance(database, SqliteDatabase) and not await database.give_space_back():
                 message += f"\n{database.name} keeps its size, as an earlier version made it: run 'lucius db compact'."
             return message

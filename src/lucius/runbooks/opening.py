@@ -12,6 +12,7 @@ from lucius.ports.bus import Bus
 from lucius.ports.clock import Clock
 from lucius.ports.database import Database
 from lucius.ports.observer import Observer
+from lucius.runbooks.core.execution_waits import Absent, nobody_absent
 from lucius.runbooks.core.job_tokens import JobTokens
 from lucius.runbooks.engine.outbox import Outbox
 from lucius.runbooks.engine.turn import Turns
@@ -51,8 +52,10 @@ async def open_runbooks(
     *,
     orchestrates: bool = True,
     schedules: bool = True,
+    absent: Absent = nobody_absent,
 ) -> AsyncIterator[Runbooks]:
-    """`orchestrates`: consumes messages and sweeps. `schedules`: reads sources and handles due times."""
+    """`orchestrates`: consumes messages and sweeps. `schedules`: reads sources and handles due times. `absent` tells
+    which workers do not ask for work."""
     turns = Turns(database, Outbox(database, bus), clock, tokens)
     publishing = Publishing(turns, bus, scheduler_settings.limits, environ, own_files)
     await publishing.declare()
@@ -67,7 +70,7 @@ async def open_runbooks(
             turns=turns,
             publishing=publishing,
             operations=Operations(turns, scheduler_settings.limits),
-            queries=Queries(turns, letters, scheduler_settings.limits, environ, own_files),
+            queries=Queries(turns, letters, scheduler_settings.limits, environ, own_files, absent),
             dead_letters=letters,
             orchestrator=orchestrator,
             scheduler=scheduler,

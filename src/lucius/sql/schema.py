@@ -20,6 +20,7 @@ from lucius.sql.ledger_views import LEDGER_VIEWS
 from lucius.sql.list_indexes import LIST_INDEXES
 from lucius.sql.migrating import Report
 from lucius.sql.migration import Migration, SchemaError, SchemaMismatch
+from lucius.sql.operation_tables import OPERATION_TABLES, WORKER_TABLES
 from lucius.sql.runbook_tables import (
     CONTRACT_DEFAULTS,
     DECISIONS,
@@ -148,6 +149,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         CONTRACT_DEFAULTS,
     ),
     Migration(13, "dead letters that were redriven or dismissed", DEAD_LETTER_CLOSINGS, oldest_program=12),
+    Migration(14, "bulk operations, and who asks for work", (*OPERATION_TABLES, *WORKER_TABLES), oldest_program=12),
 )
 
 VERSION = MIGRATIONS[-1].version

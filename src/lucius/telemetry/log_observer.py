@@ -77,7 +77,7 @@ class LogObserver(Observer):
         }
         self._log.log(level, "job %s: %s", job.job_id, " ".join(parts), extra=extra)
 
-    def command_refused(self, code: str) -> None:
+    def command_refused(self, code: str, tenant_id: str | None = None) -> None:
         if self._log.isEnabledFor(DEBUG):
             self._log.debug("command refused: %s", code, extra={"code": code})
 
@@ -121,6 +121,10 @@ class LogObserver(Observer):
             what = "could not be read" if state == "failed" else "is held"
             times = "" if count == 1 else f" ({count} times)"
             self._log.warning("the data source of runbook %s %s%s: %s", runbook, what, times, reason)
+
+    def operation_moved(self, operation_id: str, action: str, status: str, sentence: str) -> None:
+        level = WARNING if status == "STOPPED" else INFO
+        self._log.log(level, "operation %s (%s) is %s: %s", operation_id, action, status, sentence)
 
     def failed(self, what: str, error: BaseException) -> None:
         kind = type(error).__name__

@@ -1,14 +1,14 @@
 """Metrics: counters updated while turns run, and gauges read from ledger and bus right before they are served.
 
-`docs/reference/metrics.md` describes every metric, and a test checks that. None has a tenant label except the in-flight
-gauges of tenants in the registry, whose number is bounded.
+`docs/reference/metrics.md` describes every metric, and a test checks that. Only tenants of the registry are label
+values: their number is bounded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
 
@@ -23,6 +23,7 @@ from lucius.telemetry.event_counts import EventCounts
 from lucius.telemetry.gauges import Gauges
 from lucius.telemetry.runbook_counts import RunbookCounts
 from lucius.telemetry.tallies import Tallies
+from lucius.telemetry.tenant_counts import TenantCounts
 
 METRICS_CONTENT_TYPE = CONTENT_TYPE_LATEST
 COLLECT_SECONDS_MAX = 5.0
@@ -34,7 +35,8 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 class MetricsObserver(Observer):
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, is_registered: Callable[[str], bool] = lambda tenant_id: False) -> None:
+        """`is_registered`: whether a tenant is in the registry, so that counting it by name is bounded."""
         tallies = Tallies()
         counter, histogram = tallies.counter, tallies.histogram
         self._events = EventCounts(tallies)
@@ -69,6 +71,11 @@ class MetricsObserver(Observer):
         for kind in ("wait", "stream"):
             self._waits.set(0, (kind,))
         self._runbooks = RunbookCounts(tallies, clock)
+        self._tenants = TenantCounts(tallies, is_registered)
+        self._operations = counter("lucius_operations", "States that operations came to.", ("action", "status"))
+        self._operation_jobs = counter(
+            "lucius_operation_jobs", "Jobs that operations acted on, by outcome.", ("action", "outcome")
+        )
         self._collecting = asyncio.Lock()
         self._collected_at = float("-inf")
         self.registry = CollectorRegistry()
@@ -79,9 +86,11 @@ class MetricsObserver(Observer):
         self._turn_inputs.observe(inputs)
         self._turn_seconds.observe(seconds)
         self._events.count(changes)
+        self._tenants.count(changes)
 
-    def command_refused(self, code: str) -> None:
+    def command_refused(self, code: str, tenant_id: str | None = None) -> None:
         self._refused.add(1, (code,))
+        self._tenants.refused(tenant_id)
 
     def callback_answered(self, kind: str, outcome: str) -> None:
         self._callbacks.add(1, (kind, outcome))
@@ -103,8 +112,14 @@ class MetricsObserver(Observer):
     def webhook_called(self, outcome: str) -> None:
         self._webhooks.add(1, (outcome,))
 
-    def steps_moved(self, status: str, count: int) -> None:
-        self._runbooks.steps_moved(status, count)
+    def steps_moved(self, status: str, count: int, runbook: str = "") -> None:
+        self._runbooks.steps_moved(status, count, runbook)
+
+    def operation_moved(self, operation_id: str, action: str, status: str, sentence: str) -> None:
+        self._operations.add(1, (action, status))
+
+    def operation_acted(self, action: str, outcome: str) -> None:
+        self._operation_jobs.add(1, (action, outcome))
 
     def worker_answered(self, outcome: str) -> None:
         self._runbooks.worker_answered(outcome)

@@ -19,6 +19,15 @@ class RunbookCounts:
         self._steps = counter(
             "lucius_runbook_steps", "Steps that came to a status.", ("status",), [(one,) for one in _STATUSES]
         )
+        self._steps_by_runbook = counter(
+            "lucius_runbook_steps_by_runbook", "The same, by runbook.", ("runbook", "status")
+        )
+        self._batches_by_runbook = gauge(
+            "lucius_runbook_batches_open_by_runbook", "Batches that have not ended, by runbook.", ("runbook",)
+        )
+        self._in_flight_by_runbook = gauge(
+            "lucius_runbook_steps_in_flight_by_runbook", "Steps that a worker has, by runbook.", ("runbook",)
+        )
         self._results = counter(
             "lucius_runbook_results", "Results from workers, by outcome.", ("outcome",), [(one,) for one in _OUTCOMES]
         )
@@ -39,8 +48,10 @@ class RunbookCounts:
         self._backlog = gauge("lucius_runbook_outbox_backlog", "Messages not yet handed to the bus.")
         self._backlog_age = gauge("lucius_runbook_outbox_oldest_seconds", "Age of the oldest of them.")
 
-    def steps_moved(self, status: str, count: int) -> None:
+    def steps_moved(self, status: str, count: int, runbook: str = "") -> None:
         self._steps.add(count, (status,))
+        if runbook:
+            self._steps_by_runbook.add(count, (runbook, status))
 
     def worker_answered(self, outcome: str) -> None:
         self._results.add(1, (outcome,))
@@ -57,10 +68,15 @@ class RunbookCounts:
     def clear(self) -> None:
         for gauge in (self._batches, self._in_flight, self._backlog, self._backlog_age):
             gauge.clear()
+        self._batches_by_runbook.clear()
+        self._in_flight_by_runbook.clear()
 
     async def collect(self, database: Database) -> None:
         batches, in_flight, backlog, oldest = await database.read(read_counts)
-        self._batches.set(batches)
-        self._in_flight.set(in_flight)
+        self._batches.set(sum(batches.values()))
+        self._in_flight.set(sum(in_flight.values()))
+        for runbook, count in batches.items():
+            self._batches_by_runbook.set(count, (runbook,))
+            self._in_flight_by_runbook.set(in_flight.get(runbook, 0), (runbook,))
         self._backlog.set(backlog)
         self._backlog_age.set(0.0 if oldest is None else max(0, self._clock.now() - oldest) / 1000)

@@ -25,9 +25,9 @@ class Counter:
         self.name = f"{name}_total"
         self._family = (name, text)
         self._labels = labels
-        self._counts: dict[Labels, int] = dict.fromkeys(of if labels else [()], 0)
+        self._counts: dict[Labels, float] = dict.fromkeys(of if labels else [()], 0)
 
-    def add(self, count: int = 1, labels: Labels = ()) -> None:
+    def add(self, count: float = 1, labels: Labels = ()) -> None:
         counts = self._counts
         if labels in counts:
             counts[labels] += count

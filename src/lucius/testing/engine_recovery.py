@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from lucius.domain.effects import Outcome
 from lucius.domain.errors import InfrastructureError
 from lucius.domain.inputs import Acked, CancelAsked, PauseAsked, ResumeAsked
-from lucius.domain.job import RULES_VERSION, JobStatus
+from lucius.domain.job import RETRIES_REFUSED_EARLY, RULES_VERSION, JobStatus
 from lucius.domain.routing import LANE_TOPICS
 from lucius.domain.step import StepStatus
-from lucius.ports.engine import Started
+from lucius.ports.engine import OutboxRetry, Started
 from lucius.ports.ledger import Duplicate
 from lucius.testing.engine_harness import PATIENCE_SECONDS, QUICK, EngineHarness, Work
 from lucius.testing.faults import FaultyBus
@@ -114,9 +114,26 @@ class EngineRecovery:
         job_id = await harness.submit(steps=["ocr"])
         await harness.until(job_id, StepStatus.DISPATCHING)
         bus.is_down = False
-        assert await harness.engine.retry_outbox() in (0, 1)
+        assert (await harness.engine.retry_outbox()).retried in (0, 1)
         await harness.finish(job_id)
-        assert await harness.engine.retry_outbox() == 0
+        assert await harness.engine.retry_outbox() == OutboxRetry(0)
+
+    async def test_directives_that_the_bus_refused_are_made_due_too(self, harness: EngineHarness) -> None:
+        bus = await harness.start_on_faulty_bus()
+        bus.refusal_reason = "a test refuses it"
+        patient = replace(QUICK, dispatch_backoff_seconds=(3_600.0,))
+        job_ids = [await harness.submit(steps=["ocr"], policy=patient) for _ in range(3)]
+        other = await harness.submit(steps=["ocr"], policy=patient, rules_version=RETRIES_REFUSED_EARLY - 1)
+        for job_id in (*job_ids, other):
+            await harness.until(job_id, StepStatus.FAILED_RETRY)
+        bus.refusal_reason = None
+        assert await harness.engine.retry_outbox() == OutboxRetry(3)
+        for _ in job_ids:
+            await harness.succeed(await harness.take())
+        for job_id in job_ids:
+            await harness.until(job_id, JobStatus.SUCCEEDED)
+        assert await harness.engine.retry_outbox() == OutboxRetry(0)
+        assert (await harness.job(other)).current_step.status is StepStatus.FAILED_RETRY
 
     # --- The ledger --------------------------------------------------------------------------------------------------
 

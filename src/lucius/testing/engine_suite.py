@@ -7,6 +7,7 @@ and bus. Set the harness's flag for an engine that answers callbacks later, and 
 
 from __future__ import annotations
 
+from lucius.testing.engine_bulk import EngineBulk
 from lucius.testing.engine_failures import EngineFailures
 from lucius.testing.engine_operations import EngineOperations
 from lucius.testing.engine_past_directives import EnginePastDirectives
@@ -16,6 +17,6 @@ from lucius.testing.engine_running import EngineRunning
 __all__ = ["EngineSuite"]
 
 
-class EngineSuite(EngineRunning, EngineFailures, EngineOperations, EngineRecovery, EnginePastDirectives):
+class EngineSuite(EngineRunning, EngineFailures, EngineOperations, EngineRecovery, EnginePastDirectives, EngineBulk):
     """Everything that the engine port guarantees, with the invariants checked over the ledger at the end of each
     test."""

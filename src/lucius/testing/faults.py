@@ -28,6 +28,7 @@ from lucius.ports.ledger import (
     Conflict,
     Duplicate,
     JobFilter,
+    JobKey,
     Ledger,
     LedgerUnavailable,
     OutboxRow,
@@ -222,6 +223,10 @@ class FaultyLedger:
         await self._meet()
         return await self.inside.undispatched(now, limit, ignore_claims)
 
+    async def undelivered(self, engine: str, limit: int, after_id: str | None) -> list[str]:
+        await self._meet()
+        return await self.inside.undelivered(engine, limit, after_id)
+
     async def outbox(self, limit: int) -> list[OutboxRow | UnreadableJob]:
         await self._meet()
         return await self.inside.outbox(limit)
@@ -241,6 +246,18 @@ class FaultyLedger:
     async def closings(self, job_ids: Sequence[str]) -> dict[str, Closing]:
         await self._meet()
         return await self.inside.closings(job_ids)
+
+    async def matching(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[JobKey]:
+        await self._meet()
+        return await self.inside.matching(filter_, limit, before_id)
+
+    async def statuses(self, job_ids: Sequence[str]) -> dict[str, str]:
+        await self._meet()
+        return await self.inside.statuses(job_ids)
+
+    async def find_claims(self, keys: Sequence[bytes]) -> dict[bytes, str]:
+        await self._meet()
+        return await self.inside.find_claims(keys)
 
     async def attempts(self, job_id: str) -> dict[str, list[Attempt]]:
         await self._meet()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from lucius.domain.attempt import DispatchStatus, Verdict
 from lucius.domain.inputs import DeadlinePassed, DispatchDue, PauseAsked, PublishDeferred, PublishFailed
 from lucius.domain.job import Job, JobStatus
+from lucius.domain.signature import error_signature
 from lucius.domain.time import after
-from lucius.ports.ledger import JobFilter, Ledger, OutboxRow, UnreadableJob
+from lucius.ports.ledger import JobFilter, JobKey, Ledger, OutboxRow, UnreadableJob
 from lucius.testing.ledger_driver import LedgerDriver, ack, heartbeat, published, result
-from lucius.testing.samples import START, ManualClock
+from lucius.testing.samples import START, ManualClock, claim_of
 
 
 class LedgerReading:
@@ -73,6 +74,20 @@ class LedgerReading:
         await driver.tell(refused, PublishFailed("ocr", 1, "too large"))
         await driver.cancel(cancelled)
         assert await ledger.undispatched(after(START, 10**6), 10, ignore_claims=True) == [waiting.job_id]
+
+    async def test_undelivered_names_what_is_unsent_or_waits_for_a_retry(
+        self, ledger: Ledger, clock: ManualClock
+    ) -> None:
+        driver = LedgerDriver(ledger, clock)
+        unsent, refused, sent, failed, ended = [await driver.create() for _ in range(5)]
+        await driver.tell(refused, PublishFailed("ocr", 1, "too large"))
+        await driver.tell(sent, published(sent))
+        await driver.tell(failed, published(failed), ack(failed), result(failed, Verdict.FAILED))
+        await driver.fail(ended)
+        wanted = [unsent.job_id, refused.job_id, failed.job_id]
+        assert await ledger.undelivered("outbox", 10, None) == wanted
+        assert await ledger.undelivered("outbox", 1, wanted[0]) == wanted[1:2]
+        assert await ledger.undelivered("temporal", 10, None) == []
 
     async def test_outbox_lists_unsent_attempts_oldest_first(self, ledger: Ledger, clock: ManualClock) -> None:
         driver = LedgerDriver(ledger, clock)
@@ -166,6 +181,44 @@ class LedgerReading:
         assert await places(tenants=("globex",), status="SUCCEEDED", request_type="OCR") == [4, 1]
         assert await places(tenants=("globex",), status="SUCCEEDED", before=jobs[4].job_id) == [1]
         assert await places(limit=2, tenants=("acme",), before=jobs[6].job_id) == [3, 0]
+        signature = error_signature(jobs[3])
+        assert await places(error_signature=signature) == [3, 2]
+        assert await places(error_signature=signature, tenants=("acme",), status="FAILED_FINAL") == [3]
+        assert await places(error_signature="another") == []
+        assert await places(statuses=("SUCCEEDED", "PAUSED")) == [6, 4, 1]
+        assert await places(statuses=("SUCCEEDED", "PAUSED"), tenants=("acme", "globex"), limit=2) == [6, 4]
+        assert await places(statuses=()) == []
+
+    async def test_matching_names_the_jobs_of_a_list(self, ledger: Ledger, clock: ManualClock) -> None:
+        jobs = await self._shelf(ledger, clock)
+        wanted = JobFilter(statuses=("FAILED_FINAL", "DISPATCHING"))
+        expected = [JobKey(jobs[place].job_id, jobs[place].spec.tenant_id) for place in (8, 7, 5, 3, 2, 0)]
+        assert await ledger.matching(wanted, 100, None) == expected
+        assert await ledger.matching(wanted, 2, expected[1].job_id) == expected[2:4]
+        assert await ledger.matching(JobFilter(tenants=()), 10, None) == []
+
+    async def test_matching_is_exact_at_both_ends_of_a_range_of_time(self, ledger: Ledger, clock: ManualClock) -> None:
+        driver = LedgerDriver(ledger, clock)
+        jobs = []
+        for _ in range(6):
+            jobs.append(await driver.create())
+            clock.advance(0.4)
+        between = JobFilter(created_from=jobs[1].spec.created_at, created_to=jobs[4].spec.created_at)
+        found = await ledger.matching(between, 10, None)
+        assert [key.job_id for key in found] == [jobs[place].job_id for place in (3, 2, 1)]
+        assert [key.job_id for key in await ledger.matching(between, 2, None)] == [jobs[3].job_id, jobs[2].job_id]
+
+    async def test_statuses_and_claims_are_found_for_many_jobs(self, ledger: Ledger, clock: ManualClock) -> None:
+        driver = LedgerDriver(ledger, clock)
+        done, waiting = await driver.succeed(await driver.create(key="a")), await driver.create(key="b")
+        unknown = clock.job_id()
+        assert await ledger.statuses([done.job_id, waiting.job_id, unknown]) == {
+            done.job_id: "SUCCEEDED", waiting.job_id: "DISPATCHING",
+        }  # fmt: skip
+        keys = [claim_of(job.spec).key for job in (done, waiting)]
+        assert await ledger.find_claims([*keys, b"unknown"]) == {keys[0]: done.job_id, keys[1]: waiting.job_id}
+        assert await ledger.statuses([]) == {}
+        assert await ledger.find_claims([]) == {}
 
     async def test_jobs_filter_by_status_follows_the_job(self, ledger: Ledger, clock: ManualClock) -> None:
         driver = LedgerDriver(ledger, clock)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from lucius.domain.envelope import EnvelopeRules, tenant_of
 from lucius.domain.errors import CallerError, InfrastructureError, LuciusError
 from lucius.domain.job import JOB_TERMINAL, Job
-from lucius.domain.routing import LANE_TOPICS
+from lucius.domain.routing import LANE_TOPICS, normal_form
 from lucius.ports.bus import Bus, Subscription
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine, NewJob, Started
@@ -69,7 +69,7 @@ class Acceptance:
             command = self._check(document, may_use, snapshot)
             return (await self._with_ends([self._taken(command, await self._start(command, snapshot))]))[0]
         except LuciusError as error:
-            self._observer.command_refused(error.code)
+            self._observer.command_refused(error.code, _tenant_of(document))
             raise
 
     async def submit_many(self, documents: Sequence[object], may_use: MayUse) -> list[Taken | LuciusError]:
@@ -85,7 +85,7 @@ class Acceptance:
                 started.append((command, self._start(command, snapshot)))
             except LuciusError as error:
                 started.append(error)
-        finished = [await self._finish(outcome) for outcome in started]
+        finished = [await self._finish(document, outcome) for document, outcome in zip(documents, started, strict=True)]
         told = iter(await self._with_ends([one for one in finished if isinstance(one, Taken)]))
         return [next(told) if isinstance(one, Taken) else one for one in finished]
 
@@ -100,14 +100,16 @@ class Acceptance:
             raise InfrastructureError.unavailable(str(error)) from error
         return [replace(one, ended=ended.get(one.job_id)) if one.replayed else one for one in taken]
 
-    async def _finish(self, started: tuple[Command, Awaitable[Any]] | LuciusError) -> Taken | LuciusError:
+    async def _finish(
+        self, document: object, started: tuple[Command, Awaitable[Any]] | LuciusError
+    ) -> Taken | LuciusError:
         try:
             if isinstance(started, LuciusError):
                 raise started
             command, answer = started
             return self._taken(command, await answer)
         except LuciusError as error:
-            self._observer.command_refused(error.code)
+            self._observer.command_refused(error.code, _tenant_of(document))
             return error
 
     async def validate(self, document: object, may_use: MayUse) -> Command:
@@ -177,3 +179,9 @@ class Acceptance:
                     f"{limit.maximum} jobs are already in flight in scope {limit.scope}; send the command again later"
                 )
                 raise CallerError.of(limit.code, detail, retry_after_seconds=SATURATED_RETRY_SECONDS)
+
+
+def _tenant_of(document: object) -> str | None:
+    """The tenant that a refused envelope names, in normal form, if it names one."""
+    tenant_id = document.get("tenant_id") if isinstance(document, dict) else None
+    return normal_form(tenant_id) if isinstance(tenant_id, str) else None

@@ -72,8 +72,9 @@ class Operations:
             raise CallerError.of("CONFLICT", f"not possible while the job is {reply.status.value}")
         return Done(job_id, reply.status)
 
-    async def redrive(self, job_id: str, sees: Sees, key: str | None = None) -> Done:
-        """A new job that starts at the first unfinished step of one that failed or was cancelled."""
+    async def redrive(self, job_id: str, sees: Sees, key: str | None = None, only_once: bool = False) -> Done:
+        """A new job that starts at the first unfinished step of one that failed or was cancelled. `only_once`: not if
+        it was redriven before, however that ended."""
         old = await self._queries.job(job_id, sees)
         if not self._is_admitted(old.spec.tenant_id):
             raise CallerError.of("TENANT_FORBIDDEN", NOT_REGISTERED)
@@ -93,6 +94,9 @@ class Operations:
                 return await self._start(old, claim, key)
             if key is not None and await was_made_by(self._ledger, holder.job_id, key):
                 return Done(holder.job_id, JobStatus(holder.status), replayed=True)
+            if only_once:
+                detail = f"it was redriven before, as job {holder.job_id}, which is {holder.status}"
+                raise CallerError.of("CONFLICT", detail)
             if holder.status not in (JobStatus.FAILED_FINAL, JobStatus.CANCELLED, JobStatus.SUCCEEDED):
                 raise CallerError.of("CONFLICT", f"job {holder.job_id} already redrives this one, and is still open")
         raise CallerError.of("CONFLICT", f"the job was already redriven {REDRIVES_MAX} times")
@@ -161,6 +165,11 @@ class Operations:
                 if key is not None and await was_made_by(self._ledger, other, key):
                     return Done(other, JobStatus(status), replayed=True)
                 raise CallerError.of("CONFLICT", f"job {other} already redrives this one")
+
+
+def first_redrive_claim(job_id: str) -> bytes:
+    """The claim that a job's first redrive has."""
+    return _claim_key(job_id, 1)
 
 
 def _claim_key(job_id: str, number: int) -> bytes:

@@ -74,6 +74,8 @@ def lanes(connection: Connection, show_all: bool, output: str) -> None:
         show_table(table)
     held = [subscription for _, subscription in subscriptions(items) if holds_anything(subscription)]
     click.echo(lane_summary(items, now), err=not held)
+    for note in dict.fromkeys(one["note"] for _, one in subscriptions(items) if one.get("note")):
+        show_line(f"{text_of(note)[:1].upper()}{text_of(note)[1:]}.", err=True)
 
 
 @click.command()
@@ -94,6 +96,24 @@ def tenants(connection: Connection, output: str) -> None:
     else:
         click.echo("No tenant is registered, and none has jobs in flight.", err=True)
     show_line(f"Total in flight: {share(answer)}", err=not answer.get("items"))
+
+
+@click.command()
+@output_option
+@click.pass_obj
+def workers(connection: Connection, output: str) -> None:
+    """Show who asks for work: services and function workers.
+
+    Each instance with its version, what it has in work, and when it was last seen.
+    """
+    with connection.open() as client:
+        answer = client.run(admin_calls.workers())
+    if output == "json":
+        show_json(answer)
+    elif answer.get("items"):
+        show_table(worker_table(answer["items"], datetime.now(UTC)))
+    else:
+        click.echo("Nobody has asked for work yet: start a service or a function worker.", err=True)
 
 
 @click.command("dead-letters")
@@ -169,7 +189,7 @@ def _show_dismissed(dismissals: Sequence[Mapping[str, Any]], now: datetime) -> N
     show_table(Table(columns, rows, "Reason", [text_of(one.get("reason")) for one in dismissals]))
 
 
-COMMANDS = (protocols, lanes, tenants, dead_letters, dismiss)
+COMMANDS = (protocols, lanes, workers, tenants, dead_letters, dismiss)
 
 
 # --- Output ----------------------------------------------------------------------------------------------------------
@@ -247,6 +267,26 @@ def lane_summary(items: list[dict[str, Any]], now: datetime) -> str:
     )
     counts = ", ".join(f"{count} {name}" for name, count in sums.items())
     return f"{number}: {counts}" + (f"; the oldest has waited {time_taken(oldest, None, now)}" if oldest else "")
+
+
+def worker_table(items: list[dict[str, Any]], now: datetime) -> Table:
+    rows = [
+        (
+            text_of(one.get("kind")),
+            text_of(one.get("name")),
+            text_of(one.get("instance")),
+            "yes" if one.get("present") else "no",
+            text_of(one.get("in_work")),
+            distance(one.get("last_seen_at"), now),
+            text_of(one.get("version")),
+        )
+        for one in items
+    ]
+    columns = (
+        Column("Kind", dispensable=2), Column("Name"), Column("Instance"), Column("There"), Column("In work"),
+        Column("Last seen"), Column("Version", dispensable=1),
+    )  # fmt: skip
+    return Table(columns, rows)
 
 
 def share(holder: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ import click
 
 from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK, EXIT_REFUSED, Invalid
 from lucius.cli.interrupted import left_alone
+from lucius.cli.operations.filters import job_or_filter
 from lucius.cli.output.formatting import distance, error_text, text_of
 from lucius.cli.output.printing import (
     output_option,
@@ -186,6 +187,7 @@ def watch(connection: Connection, job_id: str, timeout: float, output: str) -> N
 @click.option("--type", "request_type", help="Only this request type.")
 @click.option("--from", "created_from", metavar="TIME", help="Created at this time (ISO 8601) or later.")
 @click.option("--to", "created_to", metavar="TIME", help="Created before this time.")
+@click.option("--signature", "error_signature", help="Only jobs that failed for this reason (error_signature).")
 @click.option("--limit", type=click.IntRange(1, LIST_MAX), default=LIST_DEFAULT, show_default=True)
 @click.option("--cursor", default="", help="Continue an earlier list.")
 @output_option
@@ -231,13 +233,12 @@ def events(connection: Connection, job_id: str, limit: int, cursor: str, output:
 
 
 @click.command()
-@job_argument
-@click.option("--reason", help="Why; kept in the job's audit trail.")
-@click.option("--force", is_flag=True, help="End the job now, whatever its step does; needs a --reason.")
+@job_or_filter("cancel")
+@click.option("--force", is_flag=True, help="End a JOB now, whatever its step does; needs a --reason.")
 @output_option
 @click.pass_obj
 def cancel(connection: Connection, job_id: str, reason: str | None, force: bool, output: str) -> None:
-    """Cancel a job. A step in progress may finish; nothing new starts.
+    """Cancel a JOB, or all jobs that match. A step in progress may finish; nothing new starts.
 
     With --force the job ends at once, for a step that hangs: its service is told to stop, and a result that still comes
     is recorded as late.
@@ -248,33 +249,44 @@ def cancel(connection: Connection, job_id: str, reason: str | None, force: bool,
 
 
 @click.command()
-@job_argument
+@job_or_filter("pause")
 @output_option
 @click.pass_obj
-def pause(connection: Connection, job_id: str, output: str) -> None:
-    """Pause a job: the step in progress continues, and no other starts."""
-    operate(connection, job_id, "pause", output)
+def pause(connection: Connection, job_id: str, reason: str | None, output: str) -> None:
+    """Pause a JOB, or all jobs that match.
+
+    The step in progress continues, and no other starts.
+    """
+    operate(connection, job_id, "pause", output, _because(reason))
 
 
 @click.command()
-@job_argument
+@job_or_filter("resume")
 @output_option
 @click.pass_obj
-def resume(connection: Connection, job_id: str, output: str) -> None:
-    """Resume a paused job."""
-    operate(connection, job_id, "resume", output)
+def resume(connection: Connection, job_id: str, reason: str | None, output: str) -> None:
+    """Resume a paused JOB, or all that match."""
+    operate(connection, job_id, "resume", output, _because(reason))
 
 
 @click.command()
-@job_argument
+@job_or_filter("redrive")
 @click.option("--watch", "watching", is_flag=True, help="Show the new job's progress until it ends.")
 @timeout_option
 @output_option
 @click.pass_obj
-def redrive(connection: Connection, job_id: str, watching: bool, timeout: float, output: str) -> None:
-    """Start a new job where a failed or cancelled one ended."""
+def redrive(
+    connection: Connection, job_id: str, reason: str | None, watching: bool, timeout: float, output: str
+) -> None:
+    """Start a new job where a failed or cancelled one ended.
+
+    With filters instead of a JOB: for all that match. Jobs that were redriven before are left out, and cancelled ones
+    unless --status names them.
+    """
     with connection.open() as client:
-        new_job = client.run(job_calls.operate(job_id, "redrive", patience_seconds=OPERATION_PATIENCE_SECONDS))
+        new_job = client.run(
+            job_calls.operate(job_id, "redrive", _because(reason), patience_seconds=OPERATION_PATIENCE_SECONDS)
+        )
         if output == "text":
             show_line(f"Job {new_job.get('jobId')} {new_job.get('status')}, a redrive of {job_id}")
         elif not watching:
@@ -295,6 +307,10 @@ def old_job_lines(accepted: dict[str, Any], now: datetime) -> list[str]:
 
 
 COMMANDS = (submit, validate, get, why, watch, list_jobs, events, cancel, pause, resume, redrive)
+
+
+def _because(reason: str | None) -> dict[str, Any]:
+    return {} if reason is None else {"reason": reason}
 
 
 def operate(connection: Connection, job_id: str, verb: str, output: str, body: dict[str, Any] | None = None) -> None:

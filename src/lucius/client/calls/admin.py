@@ -21,6 +21,11 @@ def tenants() -> Script[Json]:
     return content_of((yield get("/v1/admin/tenants")))
 
 
+def workers() -> Script[Json]:
+    """The services and function workers that have asked for work."""
+    return content_of((yield get("/v1/admin/workers")))
+
+
 def dead_letters(*, limit: int = DEAD_LETTERS_LIMIT, cursor: str = "", dismissed: bool = False) -> Script[Json]:
     """Jobs that failed permanently, from `cursor` on, and messages that the bus gave up on; at most `limit` of each.
     `dismissed`: instead, the jobs that somebody has dismissed."""

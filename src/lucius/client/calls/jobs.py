@@ -129,6 +129,7 @@ def jobs(
     request_type: str | None = None,
     created_from: str | None = None,
     created_to: str | None = None,
+    error_signature: str | None = None,
     limit: int = JOBS_LIMIT,
     cursor: str = "",
 ) -> Script[Json]:
@@ -139,6 +140,7 @@ def jobs(
         request_type=request_type,
         created_from=created_from,
         created_to=created_to,
+        error_signature=error_signature,
     )
     return (yield from paged("/v1/jobs", query, limit, cursor))
 

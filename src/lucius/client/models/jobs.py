@@ -118,6 +118,8 @@ class Job(Model):
     redrive_of: str | None = None
     dead_letter: bool = False
     error: Failure | None = None
+    error_signature: str | None = None
+    """The same for jobs that failed for the same reason."""
     steps: list[Step] = field(default_factory=list)
 
     @property

@@ -9,9 +9,28 @@ from lucius.domain.draft import Draft
 from lucius.domain.effects import Outcome, PublishDirective
 from lucius.domain.handlers.endings import fail, finish_cancelling
 from lucius.domain.inputs import DirectiveWithdrawn, DispatchDue, PublishDeferred, Published, PublishFailed
-from lucius.domain.job import JobStatus
+from lucius.domain.job import RETRIES_REFUSED_EARLY, Job, JobStatus
 from lucius.domain.step import StepStatus
 from lucius.domain.time import after
+
+
+def is_unsent(job: Job) -> bool:
+    """Whether the current attempt was not handed to the bus yet."""
+    step = job.current_step
+    is_pending = step.attempt is not None and step.attempt.dispatch is DispatchStatus.PENDING
+    return is_pending and step.status is StepStatus.DISPATCHING and not job.is_terminal
+
+
+def is_refused_for_now(job: Job) -> bool:
+    """Whether the current step waits for another attempt because the bus refused its directive."""
+    step = job.current_step
+    return (
+        step.status is StepStatus.FAILED_RETRY
+        and step.error is not None
+        and step.error.code == "PUBLISH_FAILED"
+        and job.status in (JobStatus.DISPATCHING, JobStatus.IN_PROGRESS)
+        and job.spec.rules_version >= RETRIES_REFUSED_EARLY
+    )
 
 
 def _dispatched_step(draft: Draft, step_id: str, attempt_no: int) -> int | None:
@@ -70,9 +89,12 @@ def on_withdrawn(draft: Draft, fact: DirectiveWithdrawn) -> None:
 
 def on_dispatch_due(draft: Draft, fact: DispatchDue) -> None:
     """Take up an outbox row that no process is publishing: claim it again, or close it if the job is being
-    cancelled."""
+    cancelled. With `force` also a row that is claimed, and a step that waits because its row was refused."""
     step = draft.step
     attempt = step.attempt
+    if fact.force and is_refused_for_now(draft.job):
+        draft.start_attempt(draft.current_index)
+        return
     is_unsent = attempt is not None and attempt.dispatch is DispatchStatus.PENDING
     if not is_unsent or step.status is not StepStatus.DISPATCHING or draft.is_terminal:
         draft.outcome = Outcome.IGNORED

@@ -106,12 +106,12 @@ class Dispatcher:
         self._stopping = True
         self._arrived.set()
 
-    async def take_up(self, ignore_claims: bool = False) -> int:
+    async def take_up(self) -> int:
         """Find unsent rows that no process is publishing, and have them published."""
         if not self._circuit.may_try:
             return 0
-        job_ids = await self._ledger.undispatched(self._clock.now(), TAKE_UP_MAX, ignore_claims)
-        inputs = ((job_id, DispatchDue(ignore_claims)) for job_id in dict.fromkeys(job_ids))
+        job_ids = await self._ledger.undispatched(self._clock.now(), TAKE_UP_MAX)
+        inputs = ((job_id, DispatchDue()) for job_id in dict.fromkeys(job_ids))
         raise_first(await tell_all(self._tell, inputs))
         if job_ids:
             self._observer.swept("undispatched", len(job_ids))

@@ -11,10 +11,11 @@ from msgspec import Struct
 from lucius.clocks import SetBack
 from lucius.domain.callbacks import TokenSigner
 from lucius.domain.directive import CallbackUrls
+from lucius.domain.effects import Outcome
 from lucius.domain.errors import InfrastructureError
-from lucius.domain.inputs import Callback, CancelAsked, Input, Operation
-from lucius.domain.job import Job
-from lucius.engines.directives import Trace, composer, drop_past
+from lucius.domain.inputs import Callback, CancelAsked, DispatchDue, Input, Operation
+from lucius.domain.job import OUTBOX, Job
+from lucius.engines.directives import Trace, composer, drop_past, undelivered
 from lucius.engines.job_watchers import JobWatchers
 from lucius.engines.loops import every
 from lucius.engines.outbox.cache import JobCache
@@ -22,10 +23,10 @@ from lucius.engines.outbox.dispatcher import Circuit, Dispatcher
 from lucius.engines.outbox.sweeper import SWEEP_MAX, Sweeper
 from lucius.engines.outbox.turn import Turns
 from lucius.engines.outbox.withdrawal import Withdrawal
-from lucius.engines.outbox.work import Decider
+from lucius.engines.outbox.work import Decider, raise_first, tell_all
 from lucius.ports.bus import Bus, Delivery
 from lucius.ports.clock import Clock
-from lucius.ports.engine import CallbackReply, NewJob, Started
+from lucius.ports.engine import CallbackReply, NewJob, OutboxRetry, Started
 from lucius.ports.ledger import Duplicate, Ledger, LedgerUnavailable, Saturated
 from lucius.ports.observer import Observer
 from lucius.ports.readiness import Check, NotReady
@@ -161,13 +162,28 @@ class OutboxEngine:
         except LedgerUnavailable as error:
             raise InfrastructureError.unavailable(str(error)) from error
 
-    async def retry_outbox(self) -> int:
+    async def retry_outbox(self) -> OutboxRetry:
+        is_away = not self._circuit.may_try
+        retried = waiting = 0
         try:
-            rows = await self._ledger.undispatched(self._clock.now(), 100_000, ignore_claims=True)
-            await self._dispatcher.take_up(ignore_claims=True)
+            async for job_ids in undelivered(self._ledger, OUTBOX):
+                if is_away:
+                    waiting += len(job_ids)
+                    continue
+                replies = await tell_all(self._tell, ((job_id, DispatchDue(force=True)) for job_id in job_ids))
+                raise_first(replies)
+                retried += sum(isinstance(one, CallbackReply) and one.outcome is Outcome.APPLIED for one in replies)
         except LedgerUnavailable as error:
             raise InfrastructureError.unavailable(str(error)) from error
-        return len(rows)
+        if not is_away:
+            return OutboxRetry(retried)
+        seconds = self._settings.circuit_open_seconds
+        return OutboxRetry(
+            0,
+            waiting,
+            "the circuit is open because the bus was unreachable: nothing was published. The bus is tried again every"
+            f" {seconds:g} s, and everything that waits is published as soon as it answers",
+        )
 
     def wait_for_change(self, job_id: str, timeout_seconds: float, until_ended: bool = False) -> asyncio.Future[bool]:
         return self._watchers.wait(job_id, timeout_seconds, until_ended)

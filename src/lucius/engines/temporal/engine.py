@@ -25,10 +25,10 @@ from lucius.domain.directive import CallbackUrls
 from lucius.domain.errors import InfrastructureError
 from lucius.domain.inputs import Callback, Operation
 from lucius.domain.job import JOB_TERMINAL, TEMPORAL, Job
-from lucius.engines.directives import Trace, composer, drop_past
+from lucius.engines.directives import Trace, composer, drop_past, undelivered
 from lucius.engines.job_watchers import JobWatchers
 from lucius.engines.loops import every
-from lucius.engines.temporal.activities import JobActivities, is_unsent
+from lucius.engines.temporal.activities import JobActivities
 from lucius.engines.temporal.client import ensure_search_attributes, search_attributes_of
 from lucius.engines.temporal.messages import WORKFLOW, JobStart
 from lucius.engines.temporal.reconciler import Reconciler
@@ -38,14 +38,12 @@ from lucius.engines.temporal.worker import make_worker
 from lucius.engines.temporal.workflow_state import ask_workflow
 from lucius.ports.bus import Bus, Delivery
 from lucius.ports.clock import Clock
-from lucius.ports.engine import CallbackReply, Engine, NewJob, Started
-from lucius.ports.ledger import Change, Committed, Duplicate, Ledger, Saturated
+from lucius.ports.engine import CallbackReply, Engine, NewJob, OutboxRetry, Started
+from lucius.ports.ledger import Change, Committed, Duplicate, Ledger, LedgerUnavailable, Saturated
 from lucius.ports.observer import Observer
 from lucius.ports.readiness import Check, NotReady
 
 T = TypeVar("T")
-
-OUTBOX_MAX = 10_000
 
 
 class _Unpublished:
@@ -164,14 +162,19 @@ class TemporalEngine:
     async def drop_past(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         return await guarded(drop_past(self._ledger, self._bus, deliveries))
 
-    async def retry_outbox(self) -> int:
-        rows = await guarded(self._ledger.outbox(OUTBOX_MAX))
-        jobs = await guarded(self._ledger.load([row.job_id for row in rows]))
-        waiting = [job for job in jobs.values() if job.engine == TEMPORAL and is_unsent(job)]
-        for job in waiting:
-            await self._sender.signal(job, "retry_dispatch")
-        others = await self._elsewhere.retry_outbox() if self._elsewhere is not None else 0
-        return len(waiting) + others
+    async def retry_outbox(self) -> OutboxRetry:
+        retried = 0
+        try:
+            async for job_ids in undelivered(self._ledger, TEMPORAL):
+                jobs = await self._ledger.load(job_ids)
+                await asyncio.gather(*(self._sender.signal(job, "retry_dispatch") for job in jobs.values()))
+                retried += len(jobs)
+        except LedgerUnavailable as error:
+            raise InfrastructureError.unavailable(str(error)) from error
+        if self._elsewhere is None:
+            return OutboxRetry(retried)
+        others = await self._elsewhere.retry_outbox()
+        return replace(others, retried=retried + others.retried)
 
     def wait_for_change(self, job_id: str, timeout_seconds: float, until_ended: bool = False) -> asyncio.Future[bool]:
         return self._watchers.wait(job_id, timeout_seconds, until_ended)

@@ -27,6 +27,7 @@ with workflow.unsafe.imports_passed_through():
         CancelAsked,
         DeadlinePassed,
         DirectiveWithdrawn,
+        DispatchDue,
         ForceCancelAsked,
         HeartbeatSeen,
         Input,
@@ -36,7 +37,7 @@ with workflow.unsafe.imports_passed_through():
         Resulted,
         ResumeAsked,
     )
-    from lucius.domain.job import LEASES_FROM_REVISION, WITHDRAWS_DIRECTIVES, Job
+    from lucius.domain.job import LEASES_FROM_REVISION, RETRIES_REFUSED_EARLY, WITHDRAWS_DIRECTIVES, Job
     from lucius.domain.step import StepStatus
     from lucius.engines.temporal.already_decided import split_decided
     from lucius.engines.temporal.messages import WORKFLOW, JobEnd, JobStart, Projection, Recorded, StepCallback
@@ -148,6 +149,8 @@ class JobWorkflow:
     def retry_dispatch(self) -> None:
         """The bus is available again."""
         self._try_at, self._is_roused = 0, True
+        if self._job.spec.rules_version >= RETRIES_REFUSED_EARLY:
+            self._inbox.append(DispatchDue(force=True))
 
     @workflow.signal
     def project_again(self) -> None:

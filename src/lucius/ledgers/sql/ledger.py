@@ -14,7 +14,7 @@ from lucius.domain.job import Job
 from lucius.domain.time import Instant
 from lucius.ledgers.sql import documents, rows, statements
 from lucius.ledgers.sql.commit import commit_script
-from lucius.ledgers.sql.lists import list_jobs
+from lucius.ledgers.sql.lists import list_jobs, matching_jobs
 from lucius.ledgers.sql.loading import Policies, load_script, read_or_report
 from lucius.ledgers.sql.upkeep import prune_script, repair_script
 from lucius.ports.bus import Bus, DeliveryRef, Message
@@ -25,6 +25,7 @@ from lucius.ports.ledger import (
     Committed,
     Duplicate,
     JobFilter,
+    JobKey,
     LedgerUnavailable,
     OutboxRow,
     Repairs,
@@ -112,6 +113,9 @@ class SqlLedger:
         moment = FAR_FUTURE if ignore_claims else now
         return [row[0] for row in await self._fetch(statements.UNDISPATCHED, moment, limit)]
 
+    async def undelivered(self, engine: str, limit: int, after_id: str | None) -> list[str]:
+        return [row[0] for row in await self._fetch(statements.UNDELIVERED, engine, limit, after_id or "")]
+
     async def outbox(self, limit: int) -> list[OutboxRow | UnreadableJob]:
         def script() -> Script[Sequence[Row]]:
             found = yield Fetch(statements.OUTBOX, [limit])
@@ -138,6 +142,17 @@ class SqlLedger:
     async def closings(self, job_ids: Sequence[str]) -> dict[str, Closing]:
         found = await self._fetch(statements.READ_CLOSINGS, list(job_ids))
         return {row[0]: rows.read_closing(row) for row in found}
+
+    async def matching(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[JobKey]:
+        return await self._scan(lambda: matching_jobs(filter_, limit, before_id, self._policies))
+
+    async def statuses(self, job_ids: Sequence[str]) -> dict[str, str]:
+        return {row[0]: row[1] for row in await self._fetch(statements.STATUSES, list(job_ids))}
+
+    async def find_claims(self, keys: Sequence[bytes]) -> dict[bytes, str]:
+        texts = {rows.claim_key(key): key for key in keys}
+        found = await self._fetch(statements.CLAIM_OWNERS, list(texts))
+        return {texts[row[0]]: row[1] for row in found}
 
     async def attempts(self, job_id: str) -> dict[str, list[Attempt]]:
         return await self._read(lambda: _attempts_script(job_id, self._policies))

@@ -10,11 +10,13 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any
 
+from msgspec.structs import replace
+
 from lucius.domain.job import JOB_TERMINAL, Job, JobStatus
 from lucius.domain.time import Instant
 from lucius.ledgers.sql import statements
 from lucius.ledgers.sql.loading import Policies, load_script
-from lucius.ports.ledger import JobFilter, UnreadableJob
+from lucius.ports.ledger import JobFilter, JobKey, UnreadableJob
 from lucius.sql.database import Fetch, Script
 
 ID_LEAD_MILLIS = 1_000
@@ -37,13 +39,40 @@ def list_jobs(
     return found
 
 
+def matching_jobs(filter_: JobFilter, limit: int, before_id: str | None, policies: Policies) -> Script[list[JobKey]]:
+    found: list[JobKey] = []
+    while len(found) < limit:
+        wanted = limit - len(found)
+        ids = yield from _page_of_ids(filter_, wanted, before_id)
+        # Only a job whose id is close to one end of the range has to be read to know whether it is within.
+        unsure = [job_id for job_id in ids if _is_close_to_an_end(job_id, filter_)]
+        page = (yield from load_script(unsure, policies)) if unsure else []
+        outside = {job.job_id for job in page if not _is_within(job, filter_)}
+        tenants = {row[0]: row[1] for row in (yield Fetch(statements.TENANTS, [ids]))} if ids else {}
+        found += [JobKey(job_id, tenants[job_id]) for job_id in ids if job_id not in outside]
+        if len(ids) < wanted:
+            break
+        before_id = ids[-1]
+    return found
+
+
+def _is_close_to_an_end(job_id: str, filter_: JobFilter) -> bool:
+    lead = ID_LEAD_MILLIS
+    return any(
+        end is not None and first_id_at(end - lead) <= job_id < first_id_at(end + lead)
+        for end in (filter_.created_from, filter_.created_to)
+    )
+
+
 def _page_of_ids(filter_: JobFilter, limit: int, before_id: str | None) -> Script[list[str]]:
-    """With several tenants, one page of each is read and the newest of them all are taken: one index serves them."""
+    """With several tenants or states, one page of each is read and the newest of them all are taken: one index serves
+    them."""
     ids: list[str] = []
+    statuses = (filter_.status,) if filter_.statuses is None else filter_.statuses
     for tenant_id in (None,) if filter_.tenants is None else filter_.tenants:
-        fetch = page_of_ids(filter_, tenant_id, limit, before_id)
-        page = yield fetch
-        ids += [row[0] for row in page]
+        for status in statuses:
+            page = yield page_of_ids(replace(filter_, status=status), tenant_id, limit, before_id)
+            ids += [row[0] for row in page]
     return sorted(ids, reverse=True)[:limit]
 
 
@@ -60,6 +89,8 @@ def page_of_ids(filter_: JobFilter, tenant_id: str | None, limit: int, before_id
     # The dead letters among the jobs are those that failed.
     is_dead_letter = filter_.dead_letter or filter_.dismissed
     status = JobStatus.FAILED_FINAL.value if is_dead_letter else filter_.status
+    if filter_.error_signature is not None and status == JobStatus.FAILED_FINAL:
+        status = None  # Only failed jobs have one, and its index serves better.
     if status is not None:
         add("status = {}", status)
         conditions.append(_index_part(status, is_alone=tenant_id is None and filter_.request_type is None))
@@ -69,6 +100,8 @@ def page_of_ids(filter_: JobFilter, tenant_id: str | None, limit: int, before_id
         conditions.append(statements.DISMISSED)
     if filter_.request_type is not None:
         add("request_type = {}", filter_.request_type)
+    if filter_.error_signature is not None:
+        add("error_signature = {} AND error_signature IS NOT NULL", filter_.error_signature)
     if filter_.created_from is not None:
         add("job_id >= {}", first_id_at(filter_.created_from - ID_LEAD_MILLIS))
     if filter_.job_id is not None:

@@ -64,6 +64,8 @@ READ_CLAIMS = (
     " WHERE c.claim_key = ANY($1::text[])"
 )
 CLAIM_OWNERS = "SELECT claim_key, job_id FROM claims WHERE claim_key = ANY($1::text[])"
+TENANTS = "SELECT job_id, tenant_id FROM job_states WHERE job_id = ANY($1::text[])"
+STATUSES = "SELECT job_id, status FROM job_states WHERE job_id = ANY($1::text[])"
 READ_SLOTS = "SELECT scope, jobs FROM inflight WHERE scope = ANY($1::text[])"
 MOVE_SLOTS = (
     "INSERT INTO inflight (scope, jobs) VALUES ($1, $2)"
@@ -139,6 +141,10 @@ SHORTEN_WEBHOOKS = (
 _IS_OPEN = "status <> 'SUCCEEDED' AND status IN ('QUEUED', 'DISPATCHING', 'IN_PROGRESS', 'PAUSED', 'CANCELLING')"
 COUNT_BY_TENANT_AND_MODE = (
     f"SELECT tenant_id, resolved_mode, COUNT(*) FROM job_states WHERE {_IS_OPEN} GROUP BY tenant_id, resolved_mode"
+)
+UNDELIVERED = (
+    f"SELECT job_id FROM job_states WHERE {_IS_OPEN} AND engine = $1 AND job_id > $3"
+    " AND (unsent_since IS NOT NULL OR step_status = 'FAILED_RETRY') ORDER BY job_id LIMIT $2"
 )
 MAKE_GLOBAL_SLOT = "INSERT INTO inflight (scope, jobs) VALUES ('global', 0) ON CONFLICT (scope) DO NOTHING"
 ALL_SLOTS = "SELECT scope, jobs FROM inflight ORDER BY scope FOR UPDATE"

@@ -10,7 +10,7 @@ from lucius.domain.time import Instant, iso
 from lucius.runbooks.core.dead_messages import NONE_DEAD, DeadMessages
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.execution import Execution
-from lucius.runbooks.core.execution_waits import execution_waits, missing
+from lucius.runbooks.core.execution_waits import Absent, execution_waits, missing, nobody_absent
 from lucius.runbooks.core.messages import utc
 from lucius.runbooks.core.records import FAILED as SOURCE_FAILED
 from lucius.runbooks.core.records import FROM_SOURCE, HELD, OK, Absence, Batch, Phase
@@ -60,6 +60,7 @@ class BatchState(Struct, frozen=True, kw_only=True):
     source_detail: str | None = None
     dead: DeadMessages = NONE_DEAD
     now: Instant
+    absent: Absent = nobody_absent
 
 
 def batch_waits(state: BatchState) -> list[str]:
@@ -113,7 +114,9 @@ def _init(state: BatchState) -> list[str]:
     current = next((one for one in chain if one.is_open), None)
     if state.dead.of_init() is not None or (current is not None and state.dead.of_execution(current) is not None):
         return []
-    return ["init is about to begin" if current is None else f"init {execution_waits(current, None)}"]
+    return [
+        "init is about to begin" if current is None else f"init {execution_waits(current, None, absent=state.absent)}"
+    ]
 
 
 def _running_phases(state: BatchState) -> list[str]:
@@ -131,7 +134,18 @@ def _running(state: BatchState, phase: Phase) -> str:
     steps_max = max(one.step_index for one in counts) + 1
     place = f"phase {phase.name} is at step {lowest.step_index + 1} of {steps_max} ({lowest.step_name})"
     parts = _parts(open_, state.runbook.max_parallel, state.dead.in_flight("step", phase.id))
-    return f"{place}: {', '.join(parts)}" if parts else f"{place}: its steps are about to be sent"
+    absent = "".join(f"; {sentence}" for sentence in _absent_workers(state, phase, open_))
+    return f"{place}: {', '.join(parts)}{absent}" if parts else f"{place}: its steps are about to be sent"
+
+
+def _absent_workers(state: BatchState, phase: Phase, open_: Sequence[StepCount]) -> list[str]:
+    """About the workers of the steps that were sent, if the phase is of the batch's own version."""
+    if phase.version != state.batch.version:
+        return []
+    defined = state.runbook.phase(phase.name).steps
+    sent = sorted({one.step_index for one in open_ if one.in_flight and one.step_index < len(defined)})
+    workers = dict.fromkeys(defined[index].worker_id for index in sent)
+    return [sentence for worker_id in workers if (sentence := state.absent(worker_id)) is not None]
 
 
 def _parts(open_: Sequence[StepCount], max_parallel: int | None, dead: int) -> list[str]:

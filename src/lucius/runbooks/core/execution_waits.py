@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lucius.domain.time import after, iso
 from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.core.records import Absence
@@ -12,13 +14,26 @@ from lucius.runbooks.core.states import (
 ERROR_SHOWN_CHARS = 200
 
 
-def execution_waits(one: Execution, max_parallel: int | None, retries_max: int | None = None) -> str:
+Absent = Callable[[str], str | None]
+"""A sentence without its full stop if no worker of this id asks for work; None if one does."""
+
+
+def nobody_absent(worker_id: str) -> str | None:
+    return None
+
+
+def execution_waits(
+    one: Execution, max_parallel: int | None, retries_max: int | None = None, absent: Absent = nobody_absent
+) -> str:
     """What an open execution waits for."""
     head = f"step {one.step_name}"
     deadline = "" if one.poll_deadline is None else f", gives up at {iso(one.poll_deadline)}"
     if one.in_flight:
         since = one.last_polled_at if one.status == POLLING else one.dispatched_at
         until = "" if one.timeout_at is None else f", times out at {iso(one.timeout_at)}"
+        nobody = absent(one.worker_id)
+        if nobody is not None:
+            return f"{head}: {nobody}{until}"
         found = "" if since is None else f" since {iso(since)}"
         return f"{head} is with worker {one.worker_id}{found}{until}"
     if one.retry_at is not None:

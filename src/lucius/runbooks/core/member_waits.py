@@ -10,7 +10,7 @@ from lucius.domain.time import Instant, iso
 from lucius.runbooks.core.dead_messages import NONE_DEAD, DeadMessages, explain
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.execution import Execution
-from lucius.runbooks.core.execution_waits import clipped, execution_waits, missing
+from lucius.runbooks.core.execution_waits import Absent, clipped, execution_waits, missing, nobody_absent
 from lucius.runbooks.core.messages import utc
 from lucius.runbooks.core.records import Absence, Batch, Phase
 from lucius.runbooks.core.states import (
@@ -42,6 +42,7 @@ class MemberState(Struct, frozen=True, kw_only=True):
     held_for: Instant | None = None
     """The date that the source has moved it to, while nobody has decided about that."""
     dead: DeadMessages = NONE_DEAD
+    absent: Absent = nobody_absent
 
 
 def member_waits(state: MemberState) -> str | None:
@@ -94,7 +95,7 @@ def _chain(state: MemberState, one: Execution) -> str:
     dead = state.dead.of_execution(one)
     if dead is not None:
         return explain(dead)
-    name = f"{one.kind} {execution_waits(one, None)}"
+    name = f"{one.kind} {execution_waits(one, None, absent=state.absent)}"
     if one.in_flight or one.ready or one.retry_at is not None or one.status == POLLING:
         return name
     if one.kind == "removal" and any(step.in_flight for step in state.steps):
@@ -110,7 +111,7 @@ def _head(state: MemberState, head: Execution) -> str:
     if dead is not None:
         return explain(dead)
     if head.status != PENDING or head.ready:
-        return execution_waits(head, state.runbook.max_parallel, state.retries.get(head.id))
+        return execution_waits(head, state.runbook.max_parallel, state.retries.get(head.id), state.absent)
     if phase is None or phase.status == PENDING:
         return f"step {head.step_name} waits for its phase to begin"
     at_barrier = state.barriers.get(phase.id)

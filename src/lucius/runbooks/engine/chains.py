@@ -143,7 +143,7 @@ def conclude(turn: Turn, batch: Batch, ended: Sequence[Execution]) -> Script[Non
             if one.kind == "rollback":
                 parent = yield from _parent(turn, one)
                 if parent.dispatch_count == one.round and parent.roll_back():
-                    turn.count(parent.status)
+                    turn.count(parent)
 
 
 def _parent(turn: Turn, rollback: Execution) -> Script[Execution]:

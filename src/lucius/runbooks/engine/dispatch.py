@@ -71,7 +71,7 @@ def _send(turn: Turn, batch: Batch, one: Execution, step: Step, values: dict[int
         _refuse(turn, one, f"the job cannot be sent: {refusal}")
         return
     turn.messages.append(message)
-    turn.count(one.status)
+    turn.count(one)
 
 
 def _refuse(turn: Turn, one: Execution, reason: str) -> None:

@@ -164,4 +164,4 @@ def touch(turn: Turn, execution: Execution) -> None:
 def note_ending(turn: Turn, execution: Execution) -> None:
     if not execution.is_open:
         turn.ended.append(execution)
-        turn.count(execution.status)
+        turn.count(execution)

@@ -79,7 +79,7 @@ def remove_member(turn: Turn, batch: Batch, member_id: int, version: int) -> Scr
     touched.members.add(member_id)
     for step in turn.changes.hold((yield from steps.open_of_member(member_id))):
         if step.cancel(turn.now, BECAUSE_REMOVED, "the member was removed from the batch"):
-            turn.count(step.status)
+            turn.count(step)
             touched.phases.add(step.phase_id or 0)
     runbook = yield from turn.runbook(batch, version)
     if runbook.on_member_removed:

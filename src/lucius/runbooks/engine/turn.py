@@ -55,8 +55,8 @@ class Turn:
         self.messages: list[Message] = []
         self.settled: list[DeliveryRef] = []
         self.events: list[NewEvent] = []
-        self.counts: dict[str, int] = {}
-        """How many executions reached each status, for the metrics."""
+        self.counts: dict[tuple[str, str], int] = {}
+        """How many executions of each runbook reached each status, for the metrics."""
         self._definitions = definitions
 
     def lock(self, batch_ids: Sequence[int]) -> Script[None]:
@@ -76,8 +76,10 @@ class Turn:
     def note(self, kind: str, batch: Batch, member_id: int | None = None, **detail: Any) -> None:
         self.events.append(trail.entry(self.now, kind, self.actor, batch.runbook_name, batch.id, member_id, **detail))
 
-    def count(self, status: str, number: int = 1) -> None:
-        self.counts[status] = self.counts.get(status, 0) + number
+    def count(self, execution: Execution) -> None:
+        """An execution has reached its status."""
+        key = self.batches[execution.batch_id].runbook_name, execution.status
+        self.counts[key] = self.counts.get(key, 0) + 1
 
     def finish(self) -> Script[None]:
         yield from self.changes.write()

@@ -116,8 +116,8 @@ class Sweeper:
         if turn.unfinished:
             self._unfinished |= turn.unfinished
             self._more.set()
-        for status, count in turn.counts.items():
-            self._observer.steps_moved(status, count)
+        for (runbook, status), count in turn.counts.items():
+            self._observer.steps_moved(status, count, runbook)
 
     async def _send_more(self) -> None:
         await self._more.wait()

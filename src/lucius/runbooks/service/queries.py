@@ -14,6 +14,7 @@ from lucius.ports.database import Script
 from lucius.runbooks.core import answers
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.definition.reading import read_runbook
+from lucius.runbooks.core.execution_waits import Absent, nobody_absent
 from lucius.runbooks.engine.turn import Turns
 from lucius.runbooks.service.dead_letters import DeadLetters
 from lucius.runbooks.service.publishing import find_version, missing, read_text, shown_source, shown_version
@@ -35,7 +36,10 @@ class Queries:
         limits: SourceLimits,
         environ: Mapping[str, str],
         own_files: Sequence[Path],
+        absent: Absent = nobody_absent,
     ) -> None:
+        """`absent` tells which workers do not ask for work."""
+        self._absent = absent
         self._turns = turns
         self._letters = letters
         self._limits = limits
@@ -55,7 +59,8 @@ class Queries:
 
     async def batch(self, batch_id: int) -> answers.BatchWhole:
         letters, now = await self._newest_letters(), self._turns.clock.now()
-        shown = await self._read(lambda: batches.whole_batch(batch_id, self._turns.definitions, now, letters or ()))
+        definitions, absent = self._turns.definitions, self._absent
+        shown = await self._read(lambda: batches.whole_batch(batch_id, definitions, now, letters or (), absent))
         if letters is None:
             shown["waiting_for"].append(BUS_UNKNOWN)
         return shown
@@ -65,7 +70,9 @@ class Queries:
     ) -> Paged[answers.Member]:
         """In joining order; `status` is one of `views.members.MEMBER_FILTERS`."""
         letters, definitions = await self._newest_letters() or (), self._turns.definitions
-        return await self._read(lambda: members.member_page(batch_id, status, key, limit, after, definitions, letters))
+        return await self._read(
+            lambda: members.member_page(batch_id, status, key, limit, after, definitions, letters, self._absent)
+        )
 
     async def _newest_letters(self) -> list[DeadLetter] | None:
         """None while the bus is unreachable: the tables can be shown without it."""

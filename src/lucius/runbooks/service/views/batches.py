@@ -13,6 +13,7 @@ from lucius.runbooks.core.dead_messages import DeadMessages
 from lucius.runbooks.core.dead_messages import shown as shown_dead
 from lucius.runbooks.core.definition.durations import show_offset
 from lucius.runbooks.core.execution import Execution
+from lucius.runbooks.core.execution_waits import Absent, nobody_absent
 from lucius.runbooks.core.records import FROM_SOURCE, Batch, Phase
 from lucius.runbooks.core.states import CANCELLED, FAILED, PHASE, STEP
 from lucius.runbooks.core.verdicts import verdict
@@ -37,7 +38,11 @@ def batch_exists(batch_id: int) -> Script[Batch]:
 
 
 def whole_batch(
-    batch_id: int, definitions: Definitions, now: Instant, letters: Sequence[DeadLetter]
+    batch_id: int,
+    definitions: Definitions,
+    now: Instant,
+    letters: Sequence[DeadLetter],
+    absent: Absent = nobody_absent,
 ) -> Script[answers.BatchWhole]:
     batch = yield from batch_exists(batch_id)
     shown = (yield from _lines([batch]))[0]
@@ -53,7 +58,7 @@ def whole_batch(
     dead = yield from dead_of_batch(batch_id, letters)
     state = BatchState(
         batch=batch, runbook=runbook, automation=control.automation, init=init, phases=every, counts=counts,
-        followups=chains, missing=missing, dead=dead, now=now, held_count=shown["members"]["held"],
+        followups=chains, missing=missing, dead=dead, now=now, absent=absent, held_count=shown["members"]["held"],
         source_state=control.source_state, source_detail=control.source_detail,
         held=[(one.key, one.move_to or batch.start) for one in (yield from moves.held(batch_id, NAMED_MAX))],
     )  # fmt: skip

@@ -10,6 +10,7 @@ from lucius.ports.database import Script
 from lucius.runbooks.core import answers
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.execution import Execution
+from lucius.runbooks.core.execution_waits import Absent, nobody_absent
 from lucius.runbooks.core.member_waits import MemberState, member_waits
 from lucius.runbooks.core.records import FROM_SOURCE, Member, Phase
 from lucius.runbooks.core.states import ACTIVE, DISPATCHED
@@ -32,6 +33,7 @@ def member_page(
     after: int | None,
     definitions: Definitions,
     letters: Sequence[DeadLetter],
+    absent: Absent = nobody_absent,
 ) -> Script[Paged[answers.Member]]:
     batch = yield from batch_exists(batch_id)
     found, next_id = yield from members.listed(batch_id, status, key, limit, after)
@@ -58,7 +60,7 @@ def member_page(
             is_active=member.status == ACTIVE, has_failed=member.failed_at is not None,
             absence=missing.get(member.id), steps=own, followups=of_followups.get(member.id, []), phases=of_phases,
             barriers=barriers, retries=_retries(own, runbooks), held_for=member.move_to if member.is_held else None,
-            dead=dead,
+            dead=dead, absent=absent,
         )  # fmt: skip
         shown.append(_member(member, state, is_alone=key is not None))
     return shown, next_id
