@@ -22,6 +22,8 @@ PAGE_BYTES_MAX = 4_194_304
 
 LOOKS_PER_SECOND_MAX = 100
 """How often all followers of jobs together read the ledger."""
+LOOK_PLACES, LOOK_PLACE_SECONDS = 100_000, 0.001
+"""Moments over which the looks at different jobs are spread."""
 
 UNREADABLE_TEXT = "the ledger's rows of this job cannot be read: the server's log has the reason"
 
@@ -90,11 +92,13 @@ class Queries:
         at once; with many followers, each reads less often for changes by other processes. All followers of one job
         look at the same time, so that they can share what they read; those of another job at another time."""
         crowded_seconds = self._followers / LOOKS_PER_SECOND_MAX
-        if crowded_seconds <= self._engine.changes_elsewhere_seconds:
-            return self._engine.changes_elsewhere_seconds
-        place = hash(job_id) % LOOKS_PER_SECOND_MAX / LOOKS_PER_SECOND_MAX
-        left = (place - time.monotonic() / crowded_seconds) % 1.0
-        return (left if left >= 0.5 else left + 1.0) * crowded_seconds
+        period = self._engine.changes_elsewhere_seconds
+        if crowded_seconds <= period:
+            return period
+        while period < crowded_seconds:
+            period *= 2  # Moments of a longer period are also moments of the shorter ones of those who came earlier.
+        left = (hash(job_id) % LOOK_PLACES * LOOK_PLACE_SECONDS - time.monotonic()) % period
+        return left if left >= period / 2 else left + period
 
     async def jobs(
         self, filter_: JobFilter, limit: int, before_id: str | None
