@@ -1,13 +1,15 @@
-"""How answers travel: header and body in one packet, and the header alone if there is no body yet."""
+"""How answers travel: header and body in one packet, but the header of a stream at once."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import cast
 
-from tests.http.conftest import KEY, PATIENCE_SECONDS, Http, Wire
+from tests.http.conftest import KEY, PATIENCE_SECONDS, Http, Wire, head
 
 from lucius.api.one_write import OneWrite
 
@@ -30,43 +32,52 @@ async def test_header_and_body_are_one_packet(http: Http) -> None:
     assert packets(wire) == 10
 
 
-class Writes(asyncio.Protocol):
-    """A server that writes the header, and the rest when it is told to."""
+async def test_answer_to_head_is_its_header(http: Http) -> None:
+    wire = await http.wire()
+    await wire.send(head("HEAD", "/healthz"))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert (await wire.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 ")
+    assert (await wire.get()).status == 200
 
-    def __init__(self, written: asyncio.Queue[OneWrite]) -> None:
-        self._written = written
+
+LONG = b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n"
+STREAM = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+class Writes(asyncio.Protocol):
+    """A server that writes a header, and the rest when it is told to."""
+
+    def __init__(self, header: bytes, answers: asyncio.Queue[OneWrite]) -> None:
+        self._header = header
+        self._answers = answers
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        answer = OneWrite(cast(asyncio.Transport, transport), asyncio.get_running_loop())
-        answer.write(b"header")
-        self._written.put_nowait(answer)
+        answer = OneWrite(cast(asyncio.Transport, transport))
+        answer.write(self._header)
+        self._answers.put_nowait(answer)
 
 
-async def test_header_does_not_wait_for_a_body_that_comes_later() -> None:
-    written: asyncio.Queue[OneWrite] = asyncio.Queue()
-    server = await asyncio.get_running_loop().create_server(lambda: Writes(written), "127.0.0.1", 0)
+@asynccontextmanager
+async def answering(header: bytes) -> AsyncIterator[tuple[OneWrite, asyncio.StreamReader]]:
+    answers: asyncio.Queue[OneWrite] = asyncio.Queue()
+    server = await asyncio.get_running_loop().create_server(lambda: Writes(header, answers), "127.0.0.1", 0)
     async with server, asyncio.timeout(PATIENCE_SECONDS):
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        answer = await written.get()
-        assert await reader.readexactly(6) == b"header"
+        yield await answers.get(), reader
+        writer.close()
+
+
+async def test_header_of_a_stream_does_not_wait_for_its_body() -> None:
+    async with answering(STREAM) as (answer, reader):
+        assert await reader.readexactly(len(STREAM)) == STREAM
         answer.write(b"body")
         answer.write(b"more")
         assert await reader.readexactly(8) == b"bodymore"
         answer.close()
         assert await reader.read() == b""
-        writer.close()
 
 
 async def test_header_leaves_before_the_connection_is_closed() -> None:
-    written: asyncio.Queue[OneWrite] = asyncio.Queue()
-
-    class Closes(Writes):
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            super().connection_made(transport)
-            written.get_nowait().close()
-
-    server = await asyncio.get_running_loop().create_server(lambda: Closes(written), "127.0.0.1", 0)
-    async with server, asyncio.timeout(PATIENCE_SECONDS):
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        assert await reader.read() == b"header"
-        writer.close()
+    async with answering(LONG) as (answer, reader):
+        answer.close()
+        assert await reader.read() == LONG

@@ -163,7 +163,7 @@ class Connection(HttpToolsProtocol):
         if self._is_reserved and not self.url.startswith(SERVED_BY_RESERVE):
             raise self._no_room()
         super().on_headers_complete()
-        self.cycle.transport = cast(asyncio.Transport, OneWrite(self.transport, self.loop))
+        self.cycle.transport = cast(asyncio.Transport, OneWrite(self.transport))
         if self._is_reserved:
             self.cycle.keep_alive = False
         self._receiving = Part.BODY
@@ -212,6 +212,8 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Like uvicorn's, without its timer for idle connections: `check` enforces their deadline."""
         self.server_state.total_requests += 1
+        if self._answered is not None:
+            cast(OneWrite, self._answered.transport).flush()
         if self.transport.is_closing():
             return
         self.flow.resume_reading()

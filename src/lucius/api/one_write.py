@@ -6,33 +6,33 @@ import asyncio
 
 
 class OneWrite:
-    """What one answer is written to: its header leaves together with the first part of its body, since each write is a
-    packet and a wake-up of the client. If no body follows at once, the header leaves alone."""
+    """What one answer is written to. A header that tells the body's length leaves together with the first part of the
+    body, since each write is a packet and a wake-up of the client; any other header leaves at once."""
 
-    __slots__ = ("_header", "_is_begun", "_loop", "_transport")
+    __slots__ = ("_header", "_is_begun", "_transport")
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self._loop = loop
         self._is_begun = False
         self._header: bytes | None = None
 
     def write(self, data: bytes) -> None:
         if not self._is_begun:
             self._is_begun = True
-            self._header = data
-            self._loop.call_soon(self._flush)
-            return
-        if self._header is not None:
+            if b"\r\ncontent-length: " in data:
+                self._header = data
+                return
+        elif self._header is not None:
             data, self._header = self._header + data, None
         self._transport.write(data)
 
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """The answer is complete: to `HEAD`, it has no body."""
         if self._header is not None:
             header, self._header = self._header, None
             if not self._transport.is_closing():
                 self._transport.write(header)
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
