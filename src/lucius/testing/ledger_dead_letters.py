@@ -8,8 +8,9 @@ from lucius.testing.ledger_driver import LedgerDriver
 from lucius.testing.samples import ManualClock
 
 
-async def _listed(ledger: Ledger, **wanted: bool) -> list[str]:
-    return [job.job_id for job in await ledger.jobs(JobFilter(**wanted), 10, None)]
+async def _listed(ledger: Ledger, dead_letter: bool = False, dismissed: bool = False) -> list[str]:
+    wanted = JobFilter(dead_letter=dead_letter, dismissed=dismissed)
+    return [job.job_id for job in await ledger.jobs(wanted, 10, None)]
 
 
 class LedgerDeadLetters:
