@@ -9,12 +9,15 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from lucius.api.bodies import UNREADABLE, body_error
+from lucius.api.requests import BadMoment, read_moment
 from lucius.domain.attempt import NULL, Failure, Frame, Verdict
 from lucius.domain.callbacks import CallbackIds
 from lucius.domain.errors import CallerError
+from lucius.domain.fields import FieldFault, read_correlation_id
 from lucius.domain.inputs import Acked, Callback, HeartbeatSeen, Resulted
 from lucius.domain.routing import normal_form
 from lucius.domain.strict_json import is_deeper
+from lucius.domain.time import Instant, InstantOutOfRange, from_datetime
 
 CODE_CHARS_MAX = 128
 MESSAGE_CHARS_MAX = 4_096
@@ -50,6 +53,8 @@ class CallbackBody(Struct, frozen=True, kw_only=True):
     tenant_id: str
     attempt_no: int
     lease_id: str
+    correlation_id: str | None = None
+    traceparent: str | None = None
 
     def ids(self) -> CallbackIds:
         return CallbackIds(normal_form(self.tenant_id), self.jobId, self.stepId, self.attempt_no, self.lease_id)
@@ -57,6 +62,7 @@ class CallbackBody(Struct, frozen=True, kw_only=True):
 
 class AckBody(CallbackBody, frozen=True, kw_only=True, tag_field="type", tag="ACK"):
     status: Literal["ACKED"] | None = None
+    acked_at: str | None = None
     acked_by: Annotated[str, Meta(min_length=1, max_length=ACKED_BY_CHARS_MAX)] | None = None
     callback_token: str | None = None
 
@@ -74,6 +80,7 @@ class ResultBody(CallbackBody, frozen=True, kw_only=True, tag_field="type", tag=
     artifacts: Raw = NULL
     output_ref: Raw = NULL
     error: ReportedError | None = None
+    completed_at: str | None = None
     callback_token: str | None = None
 
 
@@ -83,17 +90,17 @@ FACTS: dict[type[AnyBody], type[Callback]] = {AckBody: Acked, HeartbeatBody: Hea
 
 def fact_of(body: AnyBody, artifacts_bytes_max: int) -> Callback:
     """The callback as a domain fact. Raises `CallerError` if a value is out of range."""
+    about, correlation_id = (body.stepId, body.attempt_no, body.lease_id), _read_correlation_id(body.correlation_id)
     if isinstance(body, AckBody):
-        return Acked(body.stepId, body.attempt_no, body.lease_id, body.acked_by)
+        at = _read_moment(body.acked_at, "acked_at")
+        return Acked(*about, body.acked_by, status=body.status, at=at, correlation_id=correlation_id)
     if isinstance(body, HeartbeatBody):
-        return HeartbeatSeen(body.stepId, body.attempt_no, body.lease_id, *_read_progress(body))
+        return HeartbeatSeen(*about, *_read_progress(body), correlation_id)
     _check_artifacts(body, artifacts_bytes_max)
     is_success = body.status == "SUCCEEDED"
     is_limited = not is_success and body.failure_class == "RATE_LIMITED"
     return Resulted(
-        body.stepId,
-        body.attempt_no,
-        body.lease_id,
+        *about,
         Verdict.SUCCEEDED if is_success else Verdict.FAILED,
         retryable=body.status != "FAILED_FINAL" and body.failure_class != "NON_RETRYABLE",
         rate_limited_seconds=_read_retry_after(body) if is_limited else None,
@@ -101,6 +108,8 @@ def fact_of(body: AnyBody, artifacts_bytes_max: int) -> Callback:
         artifacts=body.artifacts.copy() if is_success else NULL,
         output_ref=body.output_ref.copy() if is_success else NULL,
         error=None if is_success else _read_error(body.error),
+        at=_read_moment(body.completed_at, "completed_at"),
+        correlation_id=correlation_id,
     )
 
 
@@ -146,6 +155,21 @@ def _read_error(error: ReportedError | None) -> Failure | None:
         tuple(frames),
         _clean(error.instance, ACKED_BY_CHARS_MAX) if error.instance else None,
     )
+
+
+def _read_correlation_id(value: str | None) -> str | None:
+    try:
+        return None if value is None else read_correlation_id(value)
+    except FieldFault as fault:
+        raise CallerError.of("ENVELOPE_INVALID", str(fault), "/correlation_id") from fault
+
+
+def _read_moment(value: str | None, name: str) -> Instant | None:
+    """When something was, by the service's clock."""
+    try:
+        return None if value is None else from_datetime(read_moment(value))
+    except (BadMoment, InstantOutOfRange) as error:
+        raise CallerError.of("ENVELOPE_INVALID", f"{name} {error}", f"/{name}") from error
 
 
 def _read_progress(body: HeartbeatBody) -> tuple[float | None, str | None]:

@@ -24,7 +24,7 @@ from lucius.ports.bus import Delivery
 from lucius.ports.engine import CallbackReply
 from lucius.ports.workers import WorkerKind
 from lucius.settings import Settings
-from lucius.usecases.complete import Completion
+from lucius.usecases.complete import KINDS
 
 TOKEN_HEADER = "Lucius-Callback-Token"  # noqa: S105 - the name of a header
 SINGLE_OVERHEAD_BYTES = 65_536
@@ -41,13 +41,16 @@ class _Pending(NamedTuple):
     ids: CallbackIds
     fact: Callback
     answer: Awaitable[CallbackReply | None]
+    kind: str = ""
+    traceparent: str | None = None
+    """That of an item of a batch, whose span begins when its answer is awaited."""
 
 
 def _begin(call: Call, body: AnyBody, token: str | None) -> _Pending:
     completion, ids = call.context.completion, body.ids()
     completion.authenticate(ids, FACTS[type(body)], token)
     fact = fact_of(body, call.context.settings.artifacts_bytes_max)
-    return _Pending(ids, fact, completion.begin(ids, fact))
+    return _Pending(ids, fact, completion.begin(ids, fact), KINDS[type(fact)].lower(), body.traceparent)
 
 
 def _shown(reply: CallbackReply) -> CallbackOutcome:
@@ -66,7 +69,7 @@ async def _callback(call: Call, kind: str) -> Response:
     if not traces.enabled:
         return answer(_shown(await _applied(call, body, token)))
     ids: dict[str, str | int] = {"job_id": body.jobId, "step_id": body.stepId, "attempt_no": body.attempt_no}
-    with traces.span(f"callback.{kind}", call.request.headers.get("traceparent"), **ids) as span:
+    with traces.span(f"callback.{kind}", body.traceparent or call.request.headers.get("traceparent"), **ids) as span:
         reply = await _applied(call, body, token)
         span.set("outcome", reply.outcome.value)
         return answer(_shown(reply))
@@ -90,8 +93,7 @@ async def batch(call: Call) -> Response:
     items = split(body.callbacks, "callbacks", settings.batch_callbacks_max)
     bodies = await read_each(items, read_any_callback, _single_bytes_max(settings))
     pending = [_try_begin(call, item) for item in bodies]
-    completion = call.context.completion
-    return answer(CallbackOutcomes(outcomes=[await _outcome(completion, callback) for callback in pending]))
+    return answer(CallbackOutcomes(outcomes=[await _outcome(call, callback) for callback in pending]))
 
 
 def _try_begin(call: Call, body: AnyBody | LuciusError) -> _Pending | LuciusError:
@@ -103,11 +105,16 @@ def _try_begin(call: Call, body: AnyBody | LuciusError) -> _Pending | LuciusErro
         return error
 
 
-async def _outcome(completion: Completion, pending: _Pending | LuciusError) -> CallbackOutcome | Refused:
+async def _outcome(call: Call, pending: _Pending | LuciusError) -> CallbackOutcome | Refused:
     try:
         if isinstance(pending, LuciusError):
             raise pending
-        return _shown(completion.conclude(pending.ids, pending.fact, await pending.answer))
+        ids = pending.ids
+        about: dict[str, str | int] = {"job_id": ids.job_id, "step_id": ids.step_id, "attempt_no": ids.attempt_no}
+        with call.context.traces.span(f"callback.{pending.kind}", pending.traceparent, **about) as span:
+            reply = call.context.completion.conclude(ids, pending.fact, await pending.answer)
+            span.set("outcome", reply.outcome.value)
+            return _shown(reply)
     except LuciusError as error:
         return {"code": error.code, "detail": error.detail}
 

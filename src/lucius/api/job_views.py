@@ -128,7 +128,7 @@ def show_attempt(attempt: Attempt, routing: Routing) -> answers.Attempt:
     }
 
 
-INSTANTS_IN_EVENTS = ("retry_at", "ack_by")
+INSTANTS_IN_EVENTS = ("retry_at", "ack_by", "acked_at", "completed_at")
 
 
 def show_event(event: Event) -> dict[str, Any]:

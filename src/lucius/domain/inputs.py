@@ -7,6 +7,7 @@ from msgspec import Raw, Struct
 from lucius.domain.attempt import NULL, Failure, Verdict
 from lucius.domain.job import JobSpec
 from lucius.domain.step import Step, StepSpec
+from lucius.domain.time import Instant
 
 
 class Accepted(Struct, frozen=True):
@@ -63,6 +64,10 @@ class Acked(Struct, frozen=True):
     """The service instance, if it gives its name."""
     held_by: str | None = None
     """Another instance that was given the attempt before this one, though its ACK may arrive later."""
+    status: str | None = None
+    at: Instant | None = None
+    """What the service says of it, and when it was by the service's clock; for the trail alone."""
+    correlation_id: str | None = None
 
 
 class HeartbeatSeen(Struct, frozen=True):
@@ -71,6 +76,7 @@ class HeartbeatSeen(Struct, frozen=True):
     lease_id: str
     progress: float | None = None
     note: str | None = None
+    correlation_id: str | None = None
 
 
 class Resulted(Struct, frozen=True):
@@ -84,6 +90,9 @@ class Resulted(Struct, frozen=True):
     artifacts: Raw = NULL
     output_ref: Raw = NULL
     error: Failure | None = None
+    at: Instant | None = None
+    """When the work was done, by the service's clock; for the trail alone."""
+    correlation_id: str | None = None
 
 
 class DeadlinePassed(Struct, frozen=True):

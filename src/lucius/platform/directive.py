@@ -96,6 +96,11 @@ class Directive:
             "lease_id": self.lease_id,
         }
 
+    def context(self, traceparent: str | None = None) -> dict[str, str]:
+        """What ties every callback to its command: the correlation id, and the trace (`traceparent`, or its own)."""
+        found = {"correlation_id": self.correlation_id, "traceparent": traceparent or self.traceparent}
+        return {name: value for name, value in found.items() if value}
+
     def artifact(self, step_id: str, name: str) -> str | None:
         """An artifact of an earlier step, usually a ref, or None."""
         artifacts = self.previous.get(step_id)

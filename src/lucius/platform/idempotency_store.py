@@ -23,6 +23,11 @@ SETTLED_MAX = 100_000
 INTERRUPTED = failure_result(Retryable("SERVICE_INTERRUPTED", "the service ended during the work and has restarted"))
 
 
+def interrupted(directive: Directive) -> dict[str, Any]:
+    """The RESULT of an attempt that its process does not survive."""
+    return {**INTERRUPTED, **directive.context()}
+
+
 class Seen(StrEnum):
     NEW = "NEW"  # not seen before: now claimed
     IN_WORK = "IN_WORK"  # begun, here or in a replica that shares the store

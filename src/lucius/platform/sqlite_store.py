@@ -18,7 +18,7 @@ from typing import Any
 
 from lucius.platform.directive import AttemptKey, Directive
 from lucius.platform.errors import ServiceUnusable
-from lucius.platform.idempotency_store import INTERRUPTED, Owed, Seen, StoreFailed
+from lucius.platform.idempotency_store import INTERRUPTED, Owed, Seen, StoreFailed, interrupted
 from lucius.platform.state_folder import StateFolder
 
 FILE = "attempts.db"
@@ -37,14 +37,15 @@ CREATE INDEX IF NOT EXISTS attempts_settled ON attempts (at) WHERE status = 'SET
 CREATE INDEX IF NOT EXISTS attempts_owed ON attempts (status) WHERE status <> 'SETTLED';
 """
 _OF_KEY = "WHERE job_id = ? AND step_id = ? AND attempt_no = ? AND lease_id = ?"
-BEGIN = "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, 'IN_WORK', ?, NULL, ?) ON CONFLICT DO NOTHING"
+# Until the work is finished, `result` is what is sent if the process does not survive it.
+BEGIN = "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, 'IN_WORK', ?, ?, ?) ON CONFLICT DO NOTHING"
 STATUS = f"SELECT status FROM attempts {_OF_KEY}"  # noqa: S608 - a constant
 FINISH = f"UPDATE attempts SET status = 'FINISHED', result = ?, at = ? {_OF_KEY}"  # noqa: S608
 SETTLE = f"UPDATE attempts SET status = 'SETTLED', result = NULL, token = NULL, at = ? {_OF_KEY}"  # noqa: S608
 DROP = f"DELETE FROM attempts {_OF_KEY}"  # noqa: S608
 OWED = """SELECT job_id, step_id, attempt_no, lease_id, tenant_id, token, result FROM attempts
           WHERE status <> 'SETTLED' ORDER BY at"""
-INTERRUPT = "UPDATE attempts SET status = 'FINISHED', result = ? WHERE status = 'IN_WORK'"
+INTERRUPT = "UPDATE attempts SET status = 'FINISHED', result = COALESCE(result, ?) WHERE status = 'IN_WORK'"
 FORGET = "DELETE FROM attempts WHERE status = 'SETTLED' AND at < ?"
 
 Work = Callable[[sqlite3.Connection], Any]
@@ -75,7 +76,8 @@ class SqliteStore:
             ) from error
 
     async def begin(self, directive: Directive) -> Seen:
-        row = (*directive.key, directive.tenant_id, directive.callback_token, time.time())
+        result = json.dumps(interrupted(directive))
+        row = (*directive.key, directive.tenant_id, directive.callback_token, result, time.time())
 
         def begin(connection: sqlite3.Connection) -> Seen:
             if connection.execute(BEGIN, row).rowcount:

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 from lucius.kit.consumer import Capacity
@@ -40,6 +41,8 @@ OWED_MAX = 1_000
 GIVE_BACK_SECONDS = 3.0
 HEARTBEAT_SECONDS_MIN = 0.05
 HOST_CHARACTERS_MAX = 80
+RESULT_CONTEXT = ("completed_at", "correlation_id", "traceparent")
+"""What a RESULT has besides its outcome."""
 
 log = logging.getLogger("lucius.platform")
 
@@ -122,7 +125,7 @@ class Worker:
                 work = await self._attempt(delivery, directive)
             elif seen is Seen.SETTLED:
                 # Redelivered although it is settled: an ACK makes the orchestrator remove it from the bus.
-                await self._send("ACK", directive, {"acked_by": self._instance}, ACK_SECONDS_MAX)
+                await self._send("ACK", directive, self._acked(), ACK_SECONDS_MAX)
                 await delivery.complete()
         except StoreFailed as error:
             self._health.store_failed(str(error))
@@ -174,7 +177,7 @@ class Worker:
     async def _ack(self, delivery: Delivery, attempt: Attempt, traceparent: str | None) -> bool:
         """Whether this replica may work on the attempt."""
         directive = attempt.directive
-        answer = await self._send("ACK", directive, {"acked_by": self._instance}, ACK_SECONDS_MAX, traceparent)
+        answer = await self._send("ACK", directive, self._acked(), ACK_SECONDS_MAX, traceparent)
         self._obey(attempt, answer)
         if answer.code == "DUPLICATE" and answer.tries == 1:
             # Another replica, with another store, has acknowledged this attempt and works on it.
@@ -195,6 +198,9 @@ class Worker:
         await self._store.settle(directive.key)
         await delivery.complete()
         return False
+
+    def _acked(self) -> dict[str, Any]:
+        return {"status": "ACKED", "acked_at": _now(), "acked_by": self._instance}
 
     async def _watched(
         self, attempt: Attempt, work: asyncio.Future[Outcome], traceparent: str | None, step: Step
@@ -235,7 +241,7 @@ class Worker:
             progress, note = attempt.progress, attempt.note
             if time.monotonic() - sent_at < third and progress - sent_progress < PROGRESS_STEP:
                 continue
-            body = {"progress": progress, "note": note}
+            body = {"progress": progress, "note": note, "sent_at": _now()}
             answer = await self._send("HEARTBEAT", attempt.directive, body, third, traceparent)
             self._obey(attempt, answer)
             if not answer.accepted:
@@ -249,6 +255,7 @@ class Worker:
             return
         if "error" in result:
             result["error"]["instance"] = self._instance
+        result |= {"completed_at": _now(), **directive.context(traceparent)}
         try:
             await self._store.finish(directive, result)
         except StoreFailed as error:
@@ -265,7 +272,9 @@ class Worker:
                 # The server rejects this result (its artifacts are too large, say). Without another one the step would
                 # hang until its lease ends, and then fail in the same way.
                 refusal = NonRetryable("RESULT_REFUSED", f"the result was refused: {answer.code} {answer.detail}")
-                answer = await self._callbacks.send(_result_callback(owed, failure_result(refusal), traceparent))
+                kept = {name: owed.result[name] for name in RESULT_CONTEXT if name in owed.result}
+                failed = {**failure_result(refusal), **kept}
+                answer = await self._callbacks.send(_result_callback(owed, failed, traceparent))
             level = logging.INFO if answer.accepted or answer.code in GIVE_UP else logging.ERROR
             answered = f"{answer.code} {answer.detail}".rstrip()
             log.log(level, "%s: %s, answered %s", label, _outcome_text(owed.result), answered)
@@ -286,7 +295,8 @@ class Worker:
         seconds_max: float,
         traceparent: str | None = None,
     ) -> CallbackAnswer:
-        callback = Callback(kind, {**directive.identity(), **fields}, directive.callback_token, traceparent)
+        body = {**directive.identity(), **fields, **directive.context(traceparent)}
+        callback = Callback(kind, body, directive.callback_token, traceparent)
         return await self._callbacks.send(callback, seconds_max)
 
     def _obey(self, attempt: Attempt, answer: CallbackAnswer) -> None:
@@ -294,6 +304,10 @@ class Worker:
             attempt.stop(StopReason.STALE)
         elif answer.cancel_requested:
             attempt.stop(StopReason.CANCELLED)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def instance_name() -> str:

@@ -92,7 +92,8 @@ class WorkspaceStore:
             content = json.loads(note.read_bytes())
             key, result = AttemptKey(*content["key"]), content["result"]
             claim = Claim(Path(content["claim"]) if content["claim"] else None, content["owner"])
-            owed = Owed(key, content["tenant_id"], content["token"], result or INTERRUPTED)
+            result = result or {**INTERRUPTED, **content.get("context", {})}
+            owed = Owed(key, content["tenant_id"], content["token"], result)
         except (ValueError, KeyError, TypeError) as error:
             raise ServiceUnusable(f"{note} is damaged: {error}; move it away to start without it") from error
         if result is None and claim.path is not None and _read_claim(claim.path)[1] != claim.owner:
@@ -154,6 +155,7 @@ class WorkspaceStore:
             "tenant_id": directive.tenant_id,
             "token": directive.callback_token,
             "result": result,
+            "context": directive.context(),
         }
         note = self._note(directive.key)
         write_atomically(note, json.dumps(content).encode(), 0o600)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from lucius.domain.attempt import DispatchStatus, Failure, Verdict
@@ -84,12 +86,21 @@ def _pick_up(draft: Draft, index: int, acked_by: str | None = None) -> None:
     draft.effects.append(SettleDirective(index, attempt.attempt_no))
 
 
+def _as_told(draft: Draft, fact: Callback, **said: Any) -> dict[str, Any]:
+    """What a service says besides what counts, for the trail: only what it says, and a correlation id only if it is not
+    the job's."""
+    told = {name: value for name, value in said.items() if value is not None}
+    if fact.correlation_id is not None and fact.correlation_id != draft.job.spec.correlation_id:
+        told["correlation_id"] = fact.correlation_id
+    return told
+
+
 def on_acked(draft: Draft, fact: Acked) -> None:
     index = _match_callback(draft, fact, "ACK")
     if index is None:
         return
     _pick_up(draft, index, fact.acked_by)
-    draft.record("ACK", index, outcome=_APPLIED)
+    draft.record("ACK", index, outcome=_APPLIED, **_as_told(draft, fact, status=fact.status, acked_at=fact.at))
 
 
 def on_heartbeat(draft: Draft, fact: HeartbeatSeen) -> None:
@@ -119,7 +130,7 @@ def on_heartbeat(draft: Draft, fact: HeartbeatSeen) -> None:
         updated_at=draft.now,
     )
     if is_pickup or is_tenth:
-        draft.record("HEARTBEAT", index, outcome=Outcome.APPLIED, progress=progress)
+        draft.record("HEARTBEAT", index, outcome=Outcome.APPLIED, progress=progress, **_as_told(draft, fact))
 
 
 def on_resulted(draft: Draft, fact: Resulted) -> None:
@@ -131,6 +142,7 @@ def on_resulted(draft: Draft, fact: Resulted) -> None:
     attempt = draft.close_dispatch(step.attempt, _SENT)
     attempt = replace(attempt, verdict=fact.verdict, ended_at=draft.now)
     draft.move_job(_JOB_RAN)
+    told = _as_told(draft, fact, completed_at=fact.at)
     if fact.verdict is _SUCCEEDED:
         draft.settle_directive(index)
         step = replace(
@@ -143,7 +155,7 @@ def on_resulted(draft: Draft, fact: Resulted) -> None:
             started_at=step.started_at or draft.now,
         )
         draft.move_step(index, _STEP_SUCCEEDED, step)
-        draft.record("RESULT", index, outcome=_APPLIED, verdict=fact.verdict)
+        draft.record("RESULT", index, outcome=_APPLIED, verdict=fact.verdict, **told)
         go_on(draft, index)
         return
     failure = fact.error or Failure("STEP_FAILED", "the service reported a failure and gave no reason")
@@ -162,4 +174,5 @@ def on_resulted(draft: Draft, fact: Resulted) -> None:
         outcome=Outcome.APPLIED,
         verdict=fact.verdict,
         **({"rate_limited": True} if limited is not None else {}),
+        **told,
     )
