@@ -396,6 +396,6 @@ async def test_a_variable_that_is_not_set_is_named(harness: Any) -> None:
     assert await harness.run() == []
     assert await harness.source_of("demo") == (
         "failed",
-        f"the environment variable {VARIABLE} is not set: set it to the SQLAlchemy URL of the database, or list it in the"
-        " file that LUCIUS_SOURCES_FILE names",
+        f"the environment variable {VARIABLE} is not set: set it to the SQLAlchemy URL of the database, or list it in"
+        " the file that LUCIUS_SOURCES_FILE names",
     )
