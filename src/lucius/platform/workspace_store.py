@@ -92,8 +92,8 @@ class WorkspaceStore:
             content = json.loads(note.read_bytes())
             key, result = AttemptKey(*content["key"]), content["result"]
             claim = Claim(Path(content["claim"]) if content["claim"] else None, content["owner"])
-            result = result or {**INTERRUPTED, **content.get("context", {})}
-            owed = Owed(key, content["tenant_id"], content["token"], result)
+            sent = result or {**INTERRUPTED, **content.get("context", {})}
+            owed = Owed(key, content["tenant_id"], content["token"], sent)
         except (ValueError, KeyError, TypeError) as error:
             raise ServiceUnusable(f"{note} is damaged: {error}; move it away to start without it") from error
         if result is None and claim.path is not None and _read_claim(claim.path)[1] != claim.owner:
