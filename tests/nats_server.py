@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 from lucius.buses.nats.connection import Connection
-from lucius.buses.nats.jetstream import JetStream
+from lucius.buses.nats.jetstream import JetStream, all_of
+from lucius.buses.nats.names import Names
 from lucius.buses.nats.options import NatsOptions
 
 START_SECONDS = 15.0
@@ -28,12 +29,21 @@ def free_port() -> int:
 
 async def forget_streams(options: NatsOptions) -> None:
     """Delete what a test has left on a server that others use."""
+    await _each_stream(options, "STREAM.DELETE")
+
+
+async def empty_streams(options: NatsOptions) -> None:
+    """Leave streams, consumers and subscriptions to the next test, and no message."""
+    await _each_stream(options, "STREAM.PURGE", besides=Names(options.prefix).subscriptions)
+
+
+async def _each_stream(options: NatsOptions, call: str, besides: str = "") -> None:
     connection = Connection(options)
     await connection.open()
     try:
         jetstream = JetStream(connection)
-        for name in await jetstream.stream_names(f"{options.prefix}.>"):
-            await jetstream.call(f"STREAM.DELETE.{name}")
+        names = await jetstream.stream_names(Names(options.prefix).everything())
+        await all_of([jetstream.call(f"{call}.{name}") for name in names if name != besides])
     finally:
         await connection.close()
 

@@ -162,6 +162,7 @@ def _nats_bus(settings: Settings, clock: Clock) -> Bus:
         if error.name is None or error.name.partition(".")[0] not in ("nats", "nkeys", "nacl"):
             raise
         raise SettingsError("LUCIUS_BUS=nats://… needs the extra `nats`: install lucius[nats]") from error
+    warm_up()  # That import added types.
     try:
         servers = read_servers(settings.bus)
     except ValueError as error:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.engines.test_engine_conformance import OutboxSuite
+from tests.nats_server import NatsServer, empty_streams
 
 from lucius.buses.nats import NatsBus, NatsOptions
 from lucius.ledgers.sql import SqlLedger
@@ -15,9 +16,12 @@ from lucius.testing.samples import ShiftedClock
 
 class TestSqliteLedgerAndNatsBus(OutboxSuite):
     @pytest.fixture
-    async def bus(self, nats_options: NatsOptions, clock: ShiftedClock) -> AsyncIterator[NatsBus]:
-        async with NatsBus(nats_options, clock) as bus:
+    async def bus(self, nats_server: NatsServer, clock: ShiftedClock) -> AsyncIterator[NatsBus]:
+        """Its lanes are made once for all tests, which leave them empty."""
+        options = NatsOptions(servers=(nats_server.url,), prefix="engine")
+        async with NatsBus(options, clock) as bus:
             yield bus
+        await empty_streams(options)
 
     @pytest.fixture
     async def ledger(self, sqlite_database: SqliteDatabase) -> AsyncIterator[SqlLedger]:

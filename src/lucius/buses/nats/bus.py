@@ -246,13 +246,18 @@ class NatsBus:
 
     async def depths(self) -> list[Depth]:
         await self._subscriptions.refresh()
-        return await all_of([self._depth(one) for one in sorted(self._subscriptions, key=lambda s: (s.topic, s.name))])
+        any_dead = bool((await self.jetstream.stream(self._names.dead))["state"]["messages"])
+        every = sorted(self._subscriptions, key=lambda one: (one.topic, one.name))
+        return await all_of([self._depth(one, any_dead) for one in every])
 
-    async def _depth(self, one: Subscription) -> Depth:
+    async def _depth(self, one: Subscription, any_dead: bool) -> Depth:
         names = self._names
         stream = names.topic(one.topic)
         info = await self.jetstream.consumer(stream, names.consumer(one.name))
-        dead = await self.jetstream.consumer(names.dead, names.dead_consumer(one.topic, one.name))
+        dead = 0
+        if any_dead:
+            counted = await self.jetstream.consumer(names.dead, names.dead_consumer(one.topic, one.name))
+            dead = int(counted["num_pending"])
         ready, locked = int(info["num_pending"]), int(info["num_ack_pending"])
         oldest = await self.jetstream.page(stream, names.queue(one.topic, one.name), 1, 1) if ready or locked else []
         return Depth(
@@ -260,7 +265,7 @@ class NatsBus:
             subscription=one.name,
             ready=ready,
             locked=locked,
-            dead=int(dead["num_pending"]),
+            dead=dead,
             oldest_at=oldest[0].stored_at if oldest else None,
         )
 

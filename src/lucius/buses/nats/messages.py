@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from msgspec import Struct
 from nats.aio.msg import Msg
 
 from lucius.buses.nats.connection import Headers
@@ -51,7 +50,7 @@ def read_properties(headers: Headers) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-class Pulled(Struct, frozen=True):
+class Pulled(NamedTuple):
     """What JetStream says about a delivery, in the subject on which it expects the acknowledgement."""
 
     message: Msg
