@@ -9,7 +9,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from azure.servicebus import ServiceBusReceivedMessage
@@ -28,6 +28,12 @@ class Sdk:
     client: ServiceBusClient
     senders: dict[str, ServiceBusSender]
     receivers: dict[str, ServiceBusReceiver]
+    held: list[asyncio.StreamWriter] = field(default_factory=list)
+
+    def hold_connections(self) -> None:
+        """To be called before connections are broken: the SDK never closes the sockets of such."""
+        everything = [one for one in gc.get_objects() if isinstance(one, asyncio.StreamWriter)]
+        self.held += [one for one in everything if (one.get_extra_info("peername") or (0, 0))[1] == self.server.port]
 
     async def send(self, entity: str, *messages: Any) -> None:
         await self.senders[entity].send_messages(list(messages) if len(messages) > 1 else messages[0], timeout=WAIT)
@@ -66,13 +72,6 @@ async def sdk(server: ServiceBusServer, senders: dict[str, Any], receivers: dict
             yield opened
         finally:
             await asyncio.gather(*(handler.close() for handler in handlers))
-            await close_what_is_left(server.port)
-
-
-async def close_what_is_left(port: int) -> None:
-    """The SDK does not close the socket of a connection that broke."""
-    left = [one for one in gc.get_objects() if isinstance(one, asyncio.StreamWriter) and not one.is_closing()]
-    for writer in left:
-        if (writer.get_extra_info("peername") or ("", 0))[1] == port:
-            writer.close()
-    await asyncio.sleep(0)
+            for writer in opened.held:
+                writer.close()
+            await asyncio.sleep(0)

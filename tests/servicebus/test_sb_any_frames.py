@@ -67,7 +67,7 @@ FRAMES = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), FRAMES), max_size=8))
 def test_any_frames_are_answered_or_end_the_connection(frames: list[tuple[int, bytes]]) -> None:
     unexpected: list[object] = []

@@ -94,12 +94,13 @@ def typed(value: Any) -> Any:
     return (type(value).__name__, value)
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_what_is_encoded_decodes_to_the_same(value: Any) -> None:
     assert typed(decode_only(encode(value))) == typed(value)
 
 
-@settings(max_examples=500)
+@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200))
 @example(b"\xf0\x00\x00\x00\x09\xff\xff\xff\xff\x40")
 @example(b"\xd0\x00\x00\x00\x08\xff\xff\xff\xff\x40\x40\x40\x40")
@@ -113,6 +114,7 @@ def test_any_bytes_are_a_value_or_an_error(data: bytes) -> None:
     encode(value)
 
 
+@settings(deadline=None)
 @given(VALUES, st.data())
 def test_a_value_cut_short_is_an_error(value: Any, data: st.DataObject) -> None:
     whole = encode(value)
@@ -158,6 +160,7 @@ def test_known_encodings_are_as_the_standard_has_them() -> None:
 # --- Frames ----------------------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from([0, 1]), st.integers(0, 65_535), st.binary(max_size=100))), st.integers(1, 50)
 )

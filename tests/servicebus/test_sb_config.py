@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lucius.testing.servicebus.config import ConfigError, read_config, settings_of
@@ -174,6 +174,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         seconds_of(text)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**9))
 def test_durations_survive_writing(milliseconds: int) -> None:
     assert seconds_of(duration_of(milliseconds / 1000)) == pytest.approx(milliseconds / 1000)

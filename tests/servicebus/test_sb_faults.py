@@ -135,6 +135,7 @@ async def test_a_dropped_link_is_an_error_once_and_is_opened_again(bus: Sdk) -> 
 async def test_clients_come_back_after_a_restart_and_find_their_messages(bus: Sdk) -> None:
     await bus.send("work", ServiceBusMessage("kept"))
     port = bus.server.port
+    bus.hold_connections()
     await bus.server.stop()
     with pytest.raises((ServiceBusError, OSError)):
         await bus.send("work", ServiceBusMessage("lost"))
@@ -172,6 +173,7 @@ async def test_expired_tokens_detach_links_and_a_new_one_is_put(bus: Sdk) -> Non
 async def test_dropped_connections_are_connection_errors(bus: Sdk) -> None:
     async with bus.client.get_queue_sender("other") as sender:
         await sender.send_messages(ServiceBusMessage("x"), timeout=5)
+        bus.hold_connections()
         assert bus.server.drop_connections() >= 1
         await asyncio.sleep(0.05)
         with pytest.raises((ServiceBusConnectionError, ServiceBusError, OSError)):

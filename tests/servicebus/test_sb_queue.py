@@ -101,6 +101,17 @@ def test_a_renewed_lock_holds_on_and_a_lost_one_cannot_be_renewed() -> None:
     assert refused.value.condition == "com.microsoft:message-lock-lost"
 
 
+def test_a_renewed_lock_runs_out_at_its_new_end() -> None:
+    queue = new_queue()
+    queue.put(message(), 0)
+    _, token = take(queue, 0)
+    queue.renew([token], 20)
+    queue.advance(LOCK)
+    assert queue.take(LOCK) is None
+    queue.advance(20 + LOCK)
+    assert take(queue, 20 + LOCK)[0].delivery_count == 2
+
+
 def test_too_many_deliveries_end_in_the_dead_letters_with_the_reason() -> None:
     queue = new_queue(max_delivery_count=2)
     queue.put(message(), 0)
