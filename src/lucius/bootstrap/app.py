@@ -1,0 +1,239 @@
+"""The whole application. One exit stack owns all lifetimes: what was opened last is closed first."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lucius.app_context import AppContext
+from lucius.auth import Authenticator
+from lucius.domain.callbacks import TokenSigner
+from lucius.domain.directive import CallbackUrls
+from lucius.domain.envelope import EnvelopeRules, Terms
+from lucius.domain.job import OUTBOX, TEMPORAL
+from lucius.engines.loops import every
+from lucius.engines.outbox import OutboxEngine
+from lucius.ledgers.sql.bulk_operations import SqlBulkOperations
+from lucius.ledgers.sql.workers import SqlWorkers
+from lucius.local_secrets import callback_keys, data_folder_errors, is_embedded, with_secrets
+from lucius.local_tenant_files import LocalTenantFiles
+from lucius.management import app_checks, clock_check, manage
+from lucius.ports.clock import Clock
+from lucius.ports.engine import Engine
+from lucius.ports.observer import Observer, Observers
+from lucius.private_files import make_private_folder
+from lucius.registries.files import FileRegistry, Overrides
+from lucius.settings import Settings, SettingsError
+from lucius.sql import schema
+from lucius.sql.database import Database, DatabaseUnavailable
+from lucius.sql.volatile import VolatileDatabase
+from lucius.telemetry.log_observer import LogObserver
+from lucius.telemetry.metrics import MetricsObserver
+from lucius.telemetry.traces import open_traces
+from lucius.usecases.accept import Acceptance
+from lucius.usecases.bulk_operations import Bulk
+from lucius.usecases.bulk_runner import BulkRunner
+from lucius.usecases.complete import Completion
+from lucius.usecases.fair_slots import FairSlots
+from lucius.usecases.operate import Operations
+from lucius.usecases.pull import Pulls
+from lucius.usecases.query import Queries
+from lucius.usecases.submit import limits_for, terms_for
+from lucius.usecases.waits import WaitCap, WaitKind, Waits
+from lucius.webhooks import WebhookSender
+
+if TYPE_CHECKING:
+    pass
+
+from lucius.bootstrap.engines import engine_settings, open_temporal_engine
+from lucius.bootstrap.runbooks import open_configured_runbooks
+from lucius.bootstrap.stores import open_clock, open_database, open_stores
+from lucius.bootstrap.workers import keep_sightings
+
+log = logging.getLogger("lucius.sql")
+
+UPGRADE_LOG_SECONDS = 5.0
+STREAM_READS_MAX = 2
+STREAM_READS_PER_CALLER_MAX = 1
+STREAM_READ_SECONDS_MAX = 30.0
+"""How long an event stream waits for its turn to read."""
+LISTS_WAITING_MAX = 64
+"""Lists of one caller that may wait for a slot. They occupy only a connection."""
+
+
+@asynccontextmanager
+async def open_app(
+    settings: Settings,
+    *,
+    reconciles: bool = True,
+    works: bool = True,
+    orchestrates: bool = True,
+    schedules: bool = True,
+    upgrades: bool | None = None,
+    clock: Clock | None = None,
+) -> AsyncIterator[AppContext]:
+    """Everything an application needs, opened and running; closed gracefully in reverse order.
+
+    `reconciles`: whether it sweeps, repairs and sends webhooks. `works`: whether it polls for Temporal's tasks.
+    `orchestrates` and `schedules`: whether it runs the orchestrator and the scheduler of runbooks. `clock`: this
+    machine's clock; that of a shared database takes precedence.
+    """
+    settings = with_secrets(settings)
+    if settings.engine not in (OUTBOX, TEMPORAL):
+        raise SettingsError(f"LUCIUS_ENGINE={settings.engine!r}: must be outbox or temporal")
+    registry = _open_registry(settings)
+    if settings.ledger == "sqlite":
+        with data_folder_errors(settings):
+            make_private_folder(Path(settings.data))
+    files = LocalTenantFiles(settings)
+    async with AsyncExitStack() as stack:
+        database = open_database(settings)
+        if database is not None:
+            await stack.enter_async_context(database)
+            if upgrades if upgrades is not None else is_embedded(settings):
+                await schema.upgrade(database, report=_log_rows_copied())
+            else:
+                await schema.verify(database)
+        clock = await stack.enter_async_context(open_clock(settings, database, LogObserver(), clock))
+        metrics = MetricsObserver(clock, lambda tenant_id: tenant_id in registry.snapshot().tenants)
+        observer = Observers(metrics, LogObserver())
+        ledger, bus = open_stores(settings, database, clock)
+        await stack.enter_async_context(ledger)
+        await stack.enter_async_context(bus)
+        traces = await stack.enter_async_context(open_traces(settings))
+        signer = TokenSigner(callback_keys(settings))
+        urls = CallbackUrls.under(settings.public_url)
+        outbox = OutboxEngine(
+            ledger, bus, clock, signer, urls, observer, engine_settings(settings, reconciles), traces.trace
+        )
+        engine: Engine = outbox
+        if settings.engine == TEMPORAL:
+            # The outbox engine finishes the jobs that it accepted earlier.
+            await stack.enter_async_context(outbox)
+            engine = open_temporal_engine(
+                settings, ledger, bus, clock, signer, urls, observer, traces, works, reconciles, outbox
+            )
+        rules = EnvelopeRules(
+            own_callback_urls=(settings.public_url, *settings.own_callback_urls),
+            message_bytes_max=bus.message_bytes_max,
+            artifacts_bytes_max=settings.artifacts_bytes_max,
+        )
+        acceptance = Acceptance(engine, ledger, registry, bus, clock, observer, rules, files)
+        await acceptance.declare()
+        await stack.enter_async_context(engine)
+        if reconciles:
+            await stack.enter_async_context(WebhookSender(ledger, registry, clock, settings, observer))
+        if database is None:
+            # A ledger in memory has no tables, but runbooks and bulk operations need tables: these are in memory too.
+            tables: Database = await stack.enter_async_context(VolatileDatabase())
+            await schema.upgrade(tables)
+        else:
+            tables = database
+        sightings = await stack.enter_async_context(keep_sightings(SqlWorkers(tables), clock, observer, reconciles))
+        runbooks = await stack.enter_async_context(
+            open_configured_runbooks(
+                settings, tables, bus, clock, observer, orchestrates, schedules, sightings.absent_worker
+            )
+        )
+        watcher = asyncio.create_task(registry.watch(settings.registry_reload_seconds), name="registry")
+        stack.callback(watcher.cancel)
+        queries = Queries(ledger, engine)
+        authenticator = Authenticator(settings)
+        checks = app_checks(ledger, bus, engine, registry, authenticator, runbooks, schedules)
+        checks.append(clock_check(clock, settings.clock_skew_seconds_max))
+        management = manage(checks, metrics, ledger, bus, runbooks, registry)
+        stack.callback(management.readiness.close)
+
+        def terms_of(tenant_id: str) -> Terms:
+            return terms_for(registry.snapshot(), files, tenant_id)
+
+        operations = Operations(
+            engine, queries, ledger, clock,
+            lambda job: limits_for(registry.snapshot(), job.spec.tenant_id, job.spec.routing.resolved_mode),
+            lambda tenant_id: terms_of(tenant_id).admitted,
+        )  # fmt: skip
+        bulk_store = SqlBulkOperations(tables)
+        if reconciles:
+            runner = BulkRunner(bulk_store, ledger, operations, clock, observer)
+            await stack.enter_async_context(_run_operations(runner, settings, observer))
+        yield AppContext(
+            settings=settings,
+            acceptance=acceptance,
+            completion=Completion(engine, signer, clock, observer, terms_of),
+            operations=operations,
+            bulk=Bulk(bulk_store, ledger, clock, settings.operation_jobs_max),
+            pulls=Pulls(registry, bus, engine, acceptance),
+            sightings=sightings,
+            queries=queries,
+            runbooks=runbooks,
+            engine=engine,
+            ledger=ledger,
+            bus=bus,
+            registry=registry,
+            clock=clock,
+            authenticator=authenticator,
+            observer=observer,
+            list_slots=FairSlots(
+                settings.lists_max, settings.lists_per_caller_max, LISTS_WAITING_MAX, settings.list_seconds_max
+            ),
+            stream_slots=FairSlots(
+                STREAM_READS_MAX, STREAM_READS_PER_CALLER_MAX, settings.streams_max, STREAM_READ_SECONDS_MAX
+            ),
+            metrics=metrics,
+            traces=traces,
+            waits=_waits(settings, observer),
+            management=management,
+            stopping=asyncio.Event(),
+        )  # fmt: skip
+
+
+@asynccontextmanager
+async def _run_operations(runner: BulkRunner, settings: Settings, observer: Observer) -> AsyncIterator[None]:
+    task = every(settings.operations_interval, "operations", runner.round, observer)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        try:
+            async with asyncio.timeout(settings.stop_seconds):
+                await runner.stop()
+        except (DatabaseUnavailable, TimeoutError) as error:
+            observer.failed("releasing the leases of operations; they end by themselves", error)
+
+
+def _open_registry(settings: Settings) -> FileRegistry:
+    overrides = Overrides(
+        policy=settings.policy,
+        max_inflight=settings.max_inflight,
+        max_inflight_per_tenant=settings.max_inflight_per_tenant,
+        job_deadline_seconds=settings.job_deadline_seconds,
+        unknown_tenants_allowed=False if settings.tenants_registered_only else None,
+    )
+    folder = Path(settings.registry) if settings.registry else None
+    return FileRegistry(folder, overrides, file_scheme_allowed=is_embedded(settings) or settings.file_refs_allowed)
+
+
+def _log_rows_copied() -> Callable[[int, int], None]:
+    logged_at = time.monotonic()
+
+    def report(done: int, total: int) -> None:
+        nonlocal logged_at
+        if time.monotonic() - logged_at >= UPGRADE_LOG_SECONDS:
+            logged_at = time.monotonic()
+            log.warning("the tables are being upgraded: %d of %d rows copied", done, total)
+
+    return report
+
+
+def _waits(settings: Settings, observer: Observer) -> Waits:
+    caps = {
+        WaitKind.WAIT: WaitCap(per_principal=settings.waits_per_principal_max, in_all=settings.waits_max),
+        WaitKind.STREAM: WaitCap(per_principal=settings.streams_per_principal_max, in_all=settings.streams_max),
+    }
+    return Waits(caps, settings.connections_max, observer)

@@ -1,0 +1,107 @@
+"""Database, clock, ledger and bus, by their settings."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lucius.buses.memory import MemoryBus
+from lucius.buses.sql import JournaledBus, SqlBus
+from lucius.clocks import DatabaseClock, SystemClock
+from lucius.ledgers.memory import MemoryLedger
+from lucius.ledgers.sql import SqlLedger
+from lucius.ports.bus import Bus
+from lucius.ports.clock import Clock
+from lucius.ports.ledger import Ledger
+from lucius.ports.observer import Observer
+from lucius.settings import Settings, SettingsError
+from lucius.sql.database import Database
+from lucius.sql.server_time import read_server_time
+from lucius.sql.sqlite import SqliteDatabase
+from lucius.warm_up import warm_up
+
+if TYPE_CHECKING:
+    pass
+
+SQLITE_FILE = "lucius.db"
+NATS_SCHEMES = ("nats://", "tls://")
+
+
+def open_database(settings: Settings, statement_seconds: float | None = None) -> Database | None:
+    """The database of the ledger's address; None for a ledger in memory."""
+    address = settings.ledger
+    if address == "memory":
+        return None
+    if address == "sqlite":
+        return SqliteDatabase(Path(settings.data) / SQLITE_FILE, settings.lists_max, settings.list_seconds_max)
+    if address.startswith("sqlite:///"):
+        path = Path(address.removeprefix("sqlite:///"))
+        return SqliteDatabase(path, settings.lists_max, settings.list_seconds_max)
+    if address.startswith(("postgresql://", "postgres://")):
+        from lucius.sql.postgres import STATEMENT_SECONDS, PostgresDatabase
+
+        return PostgresDatabase(
+            address,
+            settings.postgres_pool_max,
+            settings.lists_max,
+            settings.list_seconds_max,
+            statement_seconds or STATEMENT_SECONDS,
+        )
+    raise SettingsError(f"LUCIUS_LEDGER={address!r}: must be memory, sqlite, sqlite:///path or postgresql://…")
+
+
+@asynccontextmanager
+async def open_clock(
+    settings: Settings, database: Database | None, observer: Observer, machine: Clock | None = None
+) -> AsyncIterator[Clock]:
+    """The clock to use: that of a shared database, or else that of this machine."""
+    machine = machine or SystemClock()
+    if database is None or not database.is_shared:
+        yield machine
+        return
+    read = partial(read_server_time, database)
+    async with DatabaseClock(read, machine, settings.clock_skew_seconds_max, observer.failed) as clock:
+        yield clock
+
+
+def open_stores(settings: Settings, database: Database | None, clock: Clock) -> tuple[Ledger, Bus]:
+    bus: Bus
+    if settings.bus == "memory":
+        bus = MemoryBus(clock, dead_seconds=settings.dead_message_seconds)
+    elif settings.bus.startswith(NATS_SCHEMES):
+        bus = open_nats_bus(settings, clock)
+    elif settings.bus != "sql":
+        raise SettingsError(f"LUCIUS_BUS={settings.bus!r}: must be sql, memory or nats://host:port")
+    elif database is None:
+        raise SettingsError("LUCIUS_BUS=sql needs a ledger in SQL; with LUCIUS_LEDGER=memory use LUCIUS_BUS=memory")
+    else:
+        make = SqlBus if database.is_shared else JournaledBus
+        sql_bus = make(database, clock, dead_seconds=settings.dead_message_seconds)
+        return SqlLedger(database, sql_bus), sql_bus
+    return (MemoryLedger() if database is None else SqlLedger(database)), bus
+
+
+def open_nats_bus(settings: Settings, clock: Clock) -> Bus:
+    try:
+        from lucius.buses.nats import NatsBus, NatsOptions
+        from lucius.buses.nats.options import read_servers
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("nats", "nkeys", "nacl"):
+            raise
+        raise SettingsError(
+            "LUCIUS_BUS=nats://… needs the extra `nats`: pip install '.[nats]' in a clone of LUCIUS"
+        ) from error
+    warm_up()  # That import added types.
+    try:
+        servers = read_servers(settings.bus)
+    except ValueError as error:
+        raise SettingsError(f"LUCIUS_BUS: {error}") from error
+    names = [name for name in NatsOptions.__struct_fields__ if hasattr(settings, f"nats_{name}")]
+    options = NatsOptions(servers=servers, **{name: getattr(settings, f"nats_{name}") for name in names})
+    for variable, path in options.files():
+        if not Path(path).is_file():
+            raise SettingsError(f"{variable}={path}: there is no such file")
+    return NatsBus(options, clock, dead_seconds=settings.dead_message_seconds)
