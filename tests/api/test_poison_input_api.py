@@ -86,11 +86,13 @@ async def test_query_parameter_out_of_range_is_refused(api: Any, name: str, text
     api.assert_problem(answer, 422, "ENVELOPE_INVALID", f"?{name}")
 
 
-async def test_timestamps_of_callbacks_are_not_read(api: Any) -> None:
+@pytest.mark.parametrize("text", POISON)
+async def test_timestamp_of_a_callback_out_of_range_is_refused(api: Any, text: str) -> None:
     await api.accepted()
     directive = await api.take()
-    assert (await api.ack(directive, acked_at=POISON[0])).json()["outcome"] == "APPLIED"
-    assert (await api.result(directive, completed_at=POISON[0])).json()["outcome"] == "APPLIED"
+    api.assert_problem(await api.ack(directive, acked_at=text), 422, "ENVELOPE_INVALID", "/acked_at")
+    api.assert_problem(await api.result(directive, completed_at=text), 422, "ENVELOPE_INVALID", "/completed_at")
+    assert (await api.result(directive)).json()["outcome"] == "APPLIED"
     assert (await api.client.get("/v1/jobs")).status_code == 200
 
 

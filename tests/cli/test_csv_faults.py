@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from tests.crash.processes import API_KEY, Process, free_port, run_lucius
 
+from lucius.cli.failures import EXIT_NO_CONNECTION
 from lucius.cli.main import cli
 from lucius.samples import mailbox
 
@@ -38,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     with Process(*words, settings={"LUCIUS_MANAGEMENT_PORT": "0"}, folder=folder, port=free_port()) as process:
         settings = {"LUCIUS_URL": f"http://127.0.0.1:{process.port}", "LUCIUS_API_KEY": API_KEY}
         published = run_lucius("runbook", "publish", str(SAMPLE / "runbook.yaml"), settings=settings)
-        assert published.returncode == 0, published.stderr
+        assert published.returncode == EXIT_NO_CONNECTION, published.stderr
         yield settings
 
 

@@ -68,11 +68,17 @@ async def fill(database: Database) -> None:
 
 # --- The tables of other lists, on PostgreSQL ------------------------------------------------------------------------
 
-TABLES = ("job_states", "job_specs", "batches", "batch_members", "runbook_events")
+TABLES = ("job_states", "job_specs", "dead_letter_closings", "batches", "batch_members", "runbook_events")
 _OTHERS = (
     # Few rows a page, so that the tables are about as large as with a million rows.
-    *(f"ALTER TABLE {table} SET (fillfactor = 10)" for table in ("batches", "batch_members", "runbook_events")),
+    *(
+        f"ALTER TABLE {table} SET (fillfactor = 10)"
+        for table in ("dead_letter_closings", "batches", "batch_members", "runbook_events")
+    ),
     "INSERT INTO job_specs (job_id, document) SELECT job_id, '[]' FROM job_states",
+    # Of jobs that are no dead letters: how many are closed decides the plan.
+    """INSERT INTO dead_letter_closings (job_id, closed_at, dismissed_by, reason)
+        SELECT job_id, 1, 'key:operator', 'because' FROM job_states WHERE status = 'SUCCEEDED'""",
     """INSERT INTO runbooks (name, version, yaml_content, data_table_name, is_active, overdue_behavior,
             ignore_overdue_applied, rerun_init, created_at, created_by)
         VALUES ('move', 1, '', 'move', TRUE, 'ignore', FALSE, FALSE, 1, 'operator')""",

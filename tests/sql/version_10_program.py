@@ -37,7 +37,8 @@ async def main(url: str) -> int:
             async with pool.acquire() as connection, connection.transaction():
                 job_id = await connection.fetchval(DUE)
                 await connection.fetchval(LOCK, job_id)
-                print(f"moved {job_id} {await connection.fetchval(MOVE, job_id)}", flush=True)
+                revision = await connection.fetchval(MOVE, job_id)
+            print(f"moved {job_id} {revision}", flush=True)
     return 0
 
 

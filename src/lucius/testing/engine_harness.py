@@ -230,9 +230,9 @@ class EngineHarness:
         """The number of directives on the bus, locked or not."""
         return sum(depth.ready + depth.locked for depth in await self.bus.depths())
 
-    async def until_messages_left(self, count: int) -> None:
+    async def until_messages_left(self, count: int, seconds_max: float = PATIENCE_SECONDS) -> None:
         """A bus outside the ledger's database settles a moment after the commit."""
-        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        deadline = asyncio.get_running_loop().time() + seconds_max
         while (left := await self.messages_left()) != count:
             assert asyncio.get_running_loop().time() < deadline, f"{left} messages are left, not {count}"
             await asyncio.sleep(0.01)

@@ -105,8 +105,8 @@ async def _administer(
         administration = await stack.enter_async_context(AdministrationServer(server, folder, administration_port))
     except ModuleNotFoundError as error:
         raise Unusable(
-            "--administration-port needs a package of the server to make certificates: pip install 'lucius[server]' "
-            f"({error.name} is not installed)"
+            "--administration-port needs a package of the server to make certificates: pip install '.[server]' in a"
+            f" clone of LUCIUS ({error.name} is not installed)"
         ) from error
     address = f"https://{server.host}:{administration.port}"
     click.echo(f"Administration API on {address}, certificate by {administration.ca_file}", err=True)
