@@ -22,10 +22,8 @@ IDS = ("jobId", "stepId", "tenant_id", "attempt_no", "lease_id", "callback_token
 class Server:
     """What a client and a worker ask of it. While it is down they ask again."""
 
-    def __init__(self, port: int) -> None:
-        self._client = httpx.Client(
-            base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {API_KEY}"}, timeout=20
-        )
+    def __init__(self, client: httpx.Client) -> None:
+        self._client = client
 
     def ask(self, method: str, path: str, body: Any = None, seconds: float = 30.0, **params: Any) -> dict[str, Any]:
         end = time.monotonic() + seconds
@@ -149,8 +147,12 @@ def test_400_failed_jobs_are_redriven_with_exact_counts_across_kill_nine(tmp_pat
     }
     port = free_port()
     words = ("up", "--no-services", "--data", str(tmp_path / "data"))
-    with Process(*words, settings=settings, folder=tmp_path, port=port) as process:
-        server = Server(port)
+    address, headers = f"http://127.0.0.1:{port}", {"Authorization": f"Bearer {API_KEY}"}
+    with (
+        Process(*words, settings=settings, folder=tmp_path, port=port) as process,
+        httpx.Client(base_url=address, headers=headers, timeout=20) as client,
+    ):
+        server = Server(client)
         signatures = fail_jobs(server)
         scanner = signatures["SCANNER_DOWN"]
         assert server.preview(scanner) == 200

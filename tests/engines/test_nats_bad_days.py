@@ -71,7 +71,7 @@ class Worker:
     async def run(self) -> None:
         while True:
             try:
-                taken = await self._bus.receive(LANE_TOPICS, self._service, 100, self._lock_seconds, 0.5)
+                taken = await self._bus.receive(LANE_TOPICS, self._service, 25, self._lock_seconds, 0.5)
                 taken = await self._harness.engine.drop_past(taken)
             except BusUnavailable:
                 await asyncio.sleep(0.1)
