@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from lucius.cli.failures import EXIT_INTERRUPTED
+from lucius.cli.operations import commands
 
 ID = "019a1f2e-7c3b-7d4e-8f5a-6b7c8d9e0f1a"
 JOB = "019a1f2e-7c3b-7d4e-8f5a-6b7c8d9e0f1b"
@@ -58,6 +63,7 @@ def test_yes_creates_an_operation(scripted: Any) -> None:
         ((JOB, "--tenant", "acme"), "not both"),
         ((JOB, "--canary", "1"), "not both"),
         (("--tenant", "acme", "--yes"), "Say why with --reason"),
+        (("--tenant", "acme", "--force", "--reason", "it hangs"), "--force ends one JOB at a time"),
         (("--status", "SUCCEEDED"), "Invalid value for '--status'"),
     ],
 )
@@ -116,6 +122,18 @@ def test_watch_has_an_end(scripted: Any) -> None:
     scripted.on(f"GET /v1/operations/{ID}", operation())
     shown = scripted.lucius("operations", "watch", ID, "--timeout", "0.01")
     assert (shown.exit_code, "it continues" in shown.stderr) == (5, True)
+
+
+def test_leaving_a_watch_says_that_the_operation_continues(scripted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def press_ctrl_c(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "time", SimpleNamespace(monotonic=time.monotonic, sleep=press_ctrl_c))
+    scripted.on(f"GET /v1/operations/{ID}", operation())
+    shown = scripted.lucius("operations", "watch", ID)
+    assert shown.exit_code == EXIT_INTERRUPTED
+    assert f"Interrupted. Operation {ID} continues:" in shown.stderr
+    assert f"operations abandon {ID}" in shown.stderr
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "abandon"])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK, TimedOut
+from lucius.cli.interrupted import left_alone
 from lucius.cli.output.formatting import distance, text_of, time_taken
 from lucius.cli.output.printing import output_option, say_more, show_json, show_line, show_lines, show_table
 from lucius.cli.output.program import hint
@@ -138,6 +139,24 @@ COMMANDS = (operations,)
 
 def follow(client: ApiSession, operation_id: str, timeout_seconds: float, output: str) -> None:
     """Wait for the end, showing each change, and exit with the matching code."""
+    try:
+        operation = _until_waited_for(client, operation_id, timeout_seconds, output)
+    except KeyboardInterrupt:
+        commands = {
+            f"lucius operations watch {operation_id}": "follows it",
+            f"lucius operations pause {operation_id}": "pauses it",
+            f"lucius operations abandon {operation_id}": "ends it",
+        }
+        raise left_alone(f"Operation {operation_id}", commands) from None
+    if output == "json":
+        show_json(operation)
+    elif operation.get("failed"):
+        click.echo(hint(f"See `lucius operations outcomes {operation_id} --status FAILED`."), err=True)
+    is_good = operation.get("status") == "COMPLETED" and not operation.get("failed")
+    raise click.exceptions.Exit(EXIT_OK if is_good else EXIT_JOB_FAILED)
+
+
+def _until_waited_for(client: ApiSession, operation_id: str, timeout_seconds: float, output: str) -> dict[str, Any]:
     deadline, said = time.monotonic() + timeout_seconds, ""
     while True:
         operation = client.run(operation_calls.get_operation(operation_id, patience_seconds=PATIENCE_SECONDS))
@@ -146,18 +165,12 @@ def follow(client: ApiSession, operation_id: str, timeout_seconds: float, output
             show_line(line)
             said = line
         if operation.get("status") in OPERATION_WAITED_FOR:
-            break
+            return operation
         left = deadline - time.monotonic()
         if left <= 0:
             state = operation.get("status")
             raise TimedOut(f"operation {operation_id} is still {state} after {timeout_seconds:g} s; it continues")
         time.sleep(min(POLL_SECONDS, left))
-    if output == "json":
-        show_json(operation)
-    elif operation.get("failed"):
-        click.echo(hint(f"See `lucius operations outcomes {operation_id} --status FAILED`."), err=True)
-    is_good = operation.get("status") == "COMPLETED" and not operation.get("failed")
-    raise click.exceptions.Exit(EXIT_OK if is_good else EXIT_JOB_FAILED)
 
 
 def operation_table(items: list[dict[str, Any]], now: datetime) -> Table:
