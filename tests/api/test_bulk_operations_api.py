@@ -207,9 +207,10 @@ async def test_same_key_means_the_same_operation(api: Any) -> None:
 async def test_operations_and_outcomes_are_listed_in_pages(api: Any) -> None:
     for _ in range(3):
         await api.accepted()
-    made = [await created(api, "pause"), await created(api, "resume"), await created(api, "cancel")]
-    for operation_id in made:
-        await until(api, operation_id, "COMPLETED")
+    made = []
+    for action in ("pause", "resume", "cancel"):  # One after another: each selects what the one before it left.
+        made.append(await created(api, action))
+        await until(api, made[-1], "COMPLETED")
     page = (await api.client.get("/v1/operations", params={"limit": 2})).json()
     rest = (await api.client.get("/v1/operations", params={"limit": 2, "cursor": page["next"]})).json()
     assert [one["operationId"] for one in page["items"] + rest["items"]] == sorted(made)[::-1]

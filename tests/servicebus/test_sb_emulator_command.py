@@ -134,6 +134,6 @@ async def test_the_base_install_serves_and_names_the_extra_that_administration_n
     async with asyncio.timeout(SECONDS):
         told, errors = await running.communicate()
     assert told.startswith(b"Endpoint=sb://127.0.0.1:"), errors
-    assert b"pip install 'lucius[server]' (cryptography is not installed)" in errors
+    assert b"pip install '.[server]' in a clone of LUCIUS (cryptography is not installed)" in errors
     assert b"Traceback" not in errors
     assert running.returncode == 2

@@ -16,7 +16,7 @@ from temporalio.client import Client
 from tests.temporal.shapes import quick_settings
 from tests.temporal.tls_proxy import SERVER_NAME, Authority, tls_proxy
 
-import lucius.bootstrap
+import lucius.bootstrap.app
 from lucius.api.app import create_front
 from lucius.bootstrap import open_app
 from lucius.domain.errors import InfrastructureError
@@ -176,7 +176,7 @@ async def test_one_trace_goes_from_the_caller_into_the_workflow(
 ) -> None:
     exporter = InMemorySpanExporter()
     traces = ExportedTraces(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(lucius.bootstrap, "open_traces", lambda settings: traces)
+    monkeypatch.setattr(lucius.bootstrap.app, "open_traces", lambda settings: traces)
     wanted = quick_settings(temporal_address)
     settings = Settings(
         data=str(tmp_path),

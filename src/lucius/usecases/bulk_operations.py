@@ -166,9 +166,10 @@ def check_status(action: BulkAction, filter_: BulkFilter) -> None:
         raise CallerError.of("ENVELOPE_INVALID", detail, "/filter/status")
 
 
-def job_filter(action: BulkAction, filter_: BulkFilter, created_before: Instant | None = None) -> JobFilter:
-    """The filter of the ledger; `created_before` leaves out jobs that were made later."""
-    ends = [end for end in (filter_.created_to, created_before) if end is not None]
+def job_filter(action: BulkAction, filter_: BulkFilter, created_until: Instant | None = None) -> JobFilter:
+    """The filter of the ledger. Jobs made after `created_until` are left out, those of the same millisecond are not."""
+    until = None if created_until is None else created_until + 1
+    ends = [end for end in (filter_.created_to, until) if end is not None]
     return JobFilter(
         tenants=filter_.tenants,
         statuses=UNLESS_NAMED[action] if filter_.status is None else (filter_.status,),
