@@ -7,7 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from lucius.bootstrap.stores import NATS_SCHEMES, open_clock, open_database, open_nats_bus
+from lucius.bootstrap.stores import (
+    NATS_SCHEMES,
+    SERVICEBUS,
+    open_clock,
+    open_database,
+    open_nats_bus,
+    open_servicebus,
+)
 from lucius.buses.sql import SqlBus
 from lucius.clocks import SystemClock
 from lucius.engines.loops import every
@@ -68,11 +75,16 @@ async def _open_bus_alone(settings: Settings, clock: Clock | None) -> AsyncItera
         async with open_nats_bus(settings, time) as bus:
             yield None, time, bus
         return
+    if settings.bus == SERVICEBUS:
+        time = clock or SystemClock()
+        async with open_servicebus(settings, time) as bus:
+            yield None, time, bus
+        return
     database = open_database(settings)
     if database is None or not database.is_shared:
         raise SettingsError(
-            "a worker on the bus needs a shared bus (LUCIUS_LEDGER=postgresql://… or LUCIUS_BUS=nats://…); on the"
-            " embedded default it takes its jobs over HTTP"
+            "a worker on the bus needs a shared bus (LUCIUS_LEDGER=postgresql://…, LUCIUS_BUS=nats://… or servicebus);"
+            " on the embedded default it takes its jobs over HTTP"
         )
     async with database:
         await schema.verify(database)
