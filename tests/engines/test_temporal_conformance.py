@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from temporalio.testing import WorkflowEnvironment
 from tests.engines.temporal_server import temporal_program
+from tests.engines.test_servicebus_conformance import CountedBus
+from tests.servicebus_server import ServerThread
 
 from lucius.buses.memory import MemoryBus
 from lucius.buses.sql import JournaledBus, SqlBus
@@ -29,6 +31,7 @@ from lucius.sql.postgres import PostgresDatabase
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.testing.engine_harness import EngineHarness
 from lucius.testing.engine_suite import EngineSuite
+from lucius.testing.samples import STEP_IDS
 
 
 @pytest.fixture(scope="module")
@@ -122,3 +125,25 @@ class TestTemporalOnPostgres(TemporalSuite):
     async def ledger(self, postgres_database: PostgresDatabase, bus: SqlBus) -> AsyncIterator[SqlLedger]:
         async with SqlLedger(postgres_database, bus) as ledger:
             yield ledger
+
+
+async def test_workflows_publish_over_service_bus(
+    servicebus_server: ServerThread,
+    sqlite_database: SqliteDatabase,
+    make_engine: Callable[[Ledger, Bus, Clock], Engine],
+) -> None:
+    """A publish that times out while a sender is being opened is repeated under the same id."""
+    clock = SystemClock()
+    async with (
+        CountedBus(servicebus_server, clock) as bus,
+        SqlLedger(sqlite_database) as ledger,
+        EngineHarness(
+            ledger, bus, clock, make_engine, kill_engine, answers_at_once=False, drains_services=STEP_IDS
+        ) as harness,
+    ):
+        await harness.start()
+        job_id = await harness.submit(steps=["ocr", "sis"])
+        job = await harness.finish(job_id)
+        assert [step.attempt_no for step in job.steps] == [1, 1]
+        await harness.until_messages_left(0)
+    await asyncio.to_thread(servicebus_server.forget)
