@@ -208,12 +208,16 @@ async def test_message_of_somebody_else_is_a_dead_letter_and_stops_nobody(bus: P
 
 async def test_messages_that_nobody_asked_for_are_released_and_not_counted(bus: ProvisionedBus) -> None:
     """A caller that stops to ask leaves no message locked, and no delivery counted."""
-    waiting = asyncio.create_task(bus.receive(["lane"], "ocr", 1, 30.0, PATIENCE_SECONDS))
+    waiting = asyncio.create_task(bus.receive(["lane"], "ocr", 5, 30.0, PATIENCE_SECONDS))
     await asyncio.sleep(1.0)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    await published(bus, "m1")
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        async with ProvisionedBus(bus.thread, bus.thread.clock()) as other:
+    await published(bus, "at once")
+    async with ProvisionedBus(bus.thread, bus.thread.clock()) as other, asyncio.timeout(PATIENCE_SECONDS):
+        for name in ("at once", "later"):
             [delivery] = await other.receive(["lane"], "ocr", 1, 30.0, PATIENCE_SECONDS)
-    assert delivery.delivery_count == 1
+            assert (delivery.ref, delivery.delivery_count) == (ref(name), 1)
+            await other.settle([delivery.ref])
+            if name == "at once":
+                await asyncio.sleep(2.0)  # The first client rests by now.
+                await published(bus, "later")
