@@ -1,4 +1,7 @@
-"""The Temporal engine passes the engine suite, on a real Temporal server, over every ledger."""
+"""The Temporal engine passes the engine suite, on a real Temporal server, over every ledger.
+
+SQLite is in the long form only: `tests/temporal` runs this engine on it, and the suite is run on it with other engines.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from temporalio.testing import WorkflowEnvironment
 from tests.engines.temporal_server import temporal_program
+from tests.long_form import IS_LONG
 
 from lucius.buses.memory import MemoryBus
 from lucius.buses.sql import JournaledBus, SqlBus
@@ -101,6 +105,8 @@ class TestTemporalOnMemory(OnMemoryBus):
 
 
 class TestTemporalOnSqlite(TemporalSuite):
+    __test__ = IS_LONG
+
     @pytest.fixture
     async def bus(self, sqlite_database: SqliteDatabase) -> AsyncIterator[JournaledBus]:
         async with JournaledBus(sqlite_database, SystemClock()) as bus:
