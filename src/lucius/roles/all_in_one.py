@@ -28,11 +28,11 @@ def run_up(settings: Settings, services: bool = True, sample: Sample | None = No
     run(_up(settings, services, sample), settings)
 
 
-def run_profile(settings: Settings, **options: Any) -> None:
+def run_profile(profile: str, settings: Settings, ports: dict[str, int], **options: Any) -> None:
     """Every role as a separate process, with the servers that they need."""
-    from lucius.profiles.temporal import run_profile
+    from lucius.profiles.profile import Ports, run_profile
 
-    run_profile(settings, **options)
+    run_profile(profile, settings, ports=Ports(**ports), **options)
 
 
 async def _up(settings: Settings, services: bool, sample: Sample | None) -> None:

@@ -158,7 +158,8 @@ class NatsBus:
             await self.jetstream.publish(subject, message.body, headers)
         except NoResponders as error:
             raise BusUnavailable(
-                f"stream {self._names.topic(ref.topic)} is missing on NATS; the reconciler makes it again"
+                f"stream {self._names.topic(ref.topic)} is missing on NATS, and the reconciler makes it again, or its"
+                " servers are choosing a leader"
             ) from error
         except ApiError as error:
             if error.code == TOO_LARGE:
