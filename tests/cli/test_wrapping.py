@@ -55,7 +55,7 @@ def test_help_is_not_cut_off_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_command_submitted_again_says_what_to_type(scripted: Any) -> None:
     old = {"jobId": "j1", "status": "FAILED_FINAL", "completed_at": "2026-01-31T00:00:00Z"}
-    scripted.on("POST /v1/commands", {**old, "replayed": True})
+    scripted.on("POST /v1/commands", old, headers={"Idempotency-Replayed": "true"})
     with open("my command.json", "w") as file:
         file.write("{}")
     lines = scripted.lucius("submit", "my command.json").stdout.splitlines()
