@@ -52,6 +52,8 @@ async def _up(settings: Settings, services: bool, sample: Sample | None) -> None
         served(context, listener) as server,
     ):
         print(_greeting(context.settings, services, address, has_own_key), file=sys.stderr, flush=True)
+        if sample is None and sys.stderr.isatty():
+            print("Press Ctrl-C to stop it.", file=sys.stderr, flush=True)
         stop = asyncio.Event()
         helpers: list[asyncio.Task[object]] = []
         if services:
