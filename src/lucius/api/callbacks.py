@@ -109,10 +109,12 @@ async def _outcome(call: Call, pending: _Pending | LuciusError) -> CallbackOutco
     try:
         if isinstance(pending, LuciusError):
             raise pending
-        ids = pending.ids
+        ids, traces, completion = pending.ids, call.context.traces, call.context.completion
+        if not traces.enabled:
+            return _shown(completion.conclude(ids, pending.fact, await pending.answer))
         about: dict[str, str | int] = {"job_id": ids.job_id, "step_id": ids.step_id, "attempt_no": ids.attempt_no}
-        with call.context.traces.span(f"callback.{pending.kind}", pending.traceparent, **about) as span:
-            reply = call.context.completion.conclude(ids, pending.fact, await pending.answer)
+        with traces.span(f"callback.{pending.kind}", pending.traceparent, **about) as span:
+            reply = completion.conclude(ids, pending.fact, await pending.answer)
             span.set("outcome", reply.outcome.value)
             return _shown(reply)
     except LuciusError as error:
