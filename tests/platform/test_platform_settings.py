@@ -14,6 +14,9 @@ from lucius.platform.settings import is_loopback, name_of
 NAMES = {
     "orchestrator_url": "LUCIUS_ORCHESTRATOR_URL",
     "api_key": "LUCIUS_API_KEY",
+    "bus": "LUCIUS_PLATFORM_BUS",
+    "callbacks": "LUCIUS_PLATFORM_CALLBACKS",
+    "lock_seconds": "LUCIUS_PLATFORM_LOCK_SECONDS",
     "concurrency": "LUCIUS_PLATFORM_CONCURRENCY",
     "state": "LUCIUS_PLATFORM_STATE",
     "store": "LUCIUS_PLATFORM_STORE",
