@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sys
 import tempfile
 import warnings
 from collections.abc import AsyncIterator, Generator, Iterator
@@ -49,7 +50,14 @@ from lucius.sql.schema import upgrade  # noqa: E402
 from lucius.sql.sqlite import SqliteDatabase  # noqa: E402
 from lucius.testing.samples import ManualClock  # noqa: E402
 
+# Tests start hundreds of interpreters: without bytecode files each of them, and each of pytest's workers, would compile
+# everything again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 _TEMPLATE = f"lucius_template_{os.getpid()}"
+_COPYING = "" if os.environ.get("LUCIUS_TEST_POSTGRES") else "STRATEGY FILE_COPY"
+"""Files are copied at half the cost of pages, where no checkpoint waits for a disk: on the server of these tests."""
 _numbers = count(1)
 CAPTURED_CHARS_MAX = 6_000
 """What is shown of a failed test's output: servers may say much, and the summary at the end must stay in sight."""
@@ -122,7 +130,7 @@ def postgres_template(postgres_server: str) -> Iterator[str]:
 async def postgres_url(postgres_server: str, postgres_template: str) -> AsyncIterator[str]:
     """The URL of an empty database at the current schema."""
     name = f"lucius_test_{os.getpid()}_{next(_numbers)}"
-    await _administer(postgres_server, f"CREATE DATABASE {name} TEMPLATE {postgres_template}")
+    await _administer(postgres_server, f"CREATE DATABASE {name} TEMPLATE {postgres_template} {_COPYING}")
     yield _with_database(postgres_server, name)
     await _administer(postgres_server, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 

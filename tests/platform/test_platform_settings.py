@@ -35,6 +35,9 @@ NAMES = {
 GIVEN: dict[str, tuple[str, Any]] = {
     "orchestrator_url": ("https://lucius.example.org/prefix", "https://lucius.example.org/prefix"),
     "api_key": (" key ", "key"),
+    "bus": ("nats://nats1:4222", "nats://nats1:4222"),
+    "callbacks": ("bus", "bus"),
+    "lock_seconds": ("30", 30.0),
     "concurrency": ("7", 7),
     "state": ("/var/lib/ocr", "/var/lib/ocr"),
     "store": ("workspace", "workspace"),
