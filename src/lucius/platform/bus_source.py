@@ -17,10 +17,11 @@ from lucius.client.backoff import backoff_seconds
 from lucius.kit.bus import LANE_TOPICS, BusFailed, Incoming, KitBus
 from lucius.platform.sources import PULL_MAX, Delivery
 
-WAIT_SECONDS = 1.0
-"""Short: a lock is taken to begin when the call for its message does."""
-LOCK_MARGIN_SECONDS = 0.5
-"""How much sooner than on the bus a lock ends here."""
+WAIT_SECONDS_MAX = 1.0
+WAIT_SHARE = 0.2
+"""Of the lock, for one call: a lock is taken to begin when the call for its message does."""
+MARGIN_SHARE = 0.05
+"""Of the lock: so much sooner than on the bus it ends here."""
 
 log = logging.getLogger("lucius.platform")
 
@@ -65,12 +66,13 @@ class BusSource:
         self._bus = bus
         self._service = service
         self._lock_seconds = lock_seconds
+        self._wait_seconds = min(WAIT_SECONDS_MAX, lock_seconds * WAIT_SHARE)
         self._claims = claims
 
     async def receive(self, count_max: int, /) -> list[Delivery]:
         began, limit = time.monotonic(), min(count_max, PULL_MAX)
-        found = await self._bus.receive(LANE_TOPICS, self._service, limit, self._lock_seconds, WAIT_SECONDS)
-        locked_until = began + self._lock_seconds - LOCK_MARGIN_SECONDS
+        found = await self._bus.receive(LANE_TOPICS, self._service, limit, self._lock_seconds, self._wait_seconds)
+        locked_until = began + self._lock_seconds * (1 - MARGIN_SHARE)
         deliveries: list[Delivery] = []
         for incoming in found:
             try:
