@@ -11,68 +11,28 @@ from typing import Any
 import msgspec
 import pytest
 from tests.api.conftest import CALLBACK_KEYS, KEY, Api, new_client
+from tests.api.reply_service import ACK, FAILED, PATIENCE_SECONDS, SUCCEEDED, BusService
 from tests.nats_server import NatsServer, forget_streams
 
 from lucius.bootstrap import open_app
 from lucius.buses.nats.options import NatsOptions
-from lucius.domain.job import Job
 from lucius.domain.routing import REPLY_TOPICS
 from lucius.ports.bus import Message
 from lucius.ports.ledger import LedgerUnavailable
 from lucius.settings import Settings
 from lucius.testing.reply_harness import reply
 from lucius.testing.samples import ShiftedClock
-from lucius.usecases.replies import SUBSCRIPTION
-
-PATIENCE_SECONDS = 20.0
-ACK = {"type": "ACK", "acked_by": "replica-1"}
-SUCCEEDED = {"type": "RESULT", "status": "SUCCEEDED", "artifacts": {"pages": 3}}
-FAILED = {"type": "RESULT", "status": "FAILED", "failure_class": "NON_RETRYABLE", "error": {"code": "BROKEN"}}
 
 Open = Callable[..., Any]
 
 
-class Service:
-    """A service with a bus client and nothing else."""
-
+class Service(BusService):
     def __init__(self, api: Api) -> None:
+        super().__init__(api.context)
         self.api = api
-        self.bus = api.context.bus
 
-    async def take(self, **fields: Any) -> dict[str, Any]:
-        """The directive of a new job."""
-        await self.api.submit(**fields)
-        (directive,) = await self.directives(1)
-        return directive
-
-    async def directives(self, count: int) -> list[dict[str, Any]]:
-        found = await self.api.context.pulls.receive("ocr", count, 30.0, PATIENCE_SECONDS)
-        return [msgspec.json.decode(one.body) for one in found]
-
-    async def answer(self, directive: dict[str, Any], *facts: dict[str, Any]) -> None:
-        await self.send(*(reply(directive, fact) for fact in facts))
-
-    async def send(self, *messages: Message) -> None:
-        assert await self.bus.publish(list(messages)) == [None] * len(messages)
-
-    async def settled(self) -> dict[str, int]:
-        """Wait until nothing is left on the reply topics; how many dead letters there are, by reason."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while any(one.ready + one.locked for one in await self.bus.depths() if one.topic in REPLY_TOPICS):
-                await asyncio.sleep(0.01)
-        reasons: dict[str, int] = {}
-        for letter in await self.bus.dead_letters(100, REPLY_TOPICS):
-            assert (letter.ref.subscription, letter.body) == (SUBSCRIPTION, None)
-            reasons[letter.reason] = reasons.get(letter.reason, 0) + 1
-        return reasons
-
-    async def job(self, directive: dict[str, Any]) -> Job:
-        return (await self.api.context.ledger.load([directive["jobId"]]))[directive["jobId"]]
-
-    async def callbacks(self, directive: dict[str, Any]) -> list[tuple[str, str]]:
-        """Type and outcome of what the trail has about callbacks."""
-        events = await self.api.context.ledger.events(directive["jobId"], 0, 1_000)
-        return [(one.type, str(one.data["outcome"])) for one in events if one.type in ("ACK", "HEARTBEAT", "RESULT")]
+    async def take_new(self) -> dict[str, Any]:
+        return await self.take(Api.envelope())
 
 
 @pytest.fixture
@@ -116,7 +76,7 @@ async def service(request: pytest.FixtureRequest, open_service: Open) -> Service
 
 
 async def test_a_job_is_done_by_replies_alone_with_the_trail_of_http(service: Service) -> None:
-    directive = await service.take()
+    directive = await service.take_new()
     await service.answer(directive, ACK, {"type": "HEARTBEAT", "progress": 0.5}, SUCCEEDED)
     assert await service.settled() == {}
     job = await service.job(directive)
@@ -127,8 +87,8 @@ async def test_a_job_is_done_by_replies_alone_with_the_trail_of_http(service: Se
 
 
 async def test_bad_messages_are_dead_letters_with_their_reason_and_stop_nobody(service: Service) -> None:
-    directive = await service.take()
-    other = await service.take()
+    directive = await service.take_new()
+    other = await service.take_new()
     forged = {**directive, "callback_token": other["callback_token"]}
     foreign = [
         Message(id=f"foreign-{number}", topic=REPLY_TOPICS[number], body=body, properties={})
@@ -150,7 +110,7 @@ async def test_bad_messages_are_dead_letters_with_their_reason_and_stop_nobody(s
 
 
 async def test_duplicates_late_and_reordered_replies_are_answered_as_over_http(service: Service) -> None:
-    directive = await service.take()
+    directive = await service.take_new()
     await service.answer(directive, SUCCEEDED, ACK)
     await service.settled()
     # The same reply again, which the bus drops or the ledger has; and another verdict, which nobody may drop.
@@ -163,7 +123,7 @@ async def test_duplicates_late_and_reordered_replies_are_answered_as_over_http(s
 
 
 async def test_replies_of_an_attempt_that_is_over_are_recorded_and_change_nothing(service: Service) -> None:
-    first = await service.take()
+    first = await service.take_new()
     failed = {**FAILED, "failure_class": "RETRYABLE"}
     await service.answer(first, ACK, failed)
     (second,) = await service.directives(1)
@@ -189,7 +149,7 @@ async def test_replies_wait_for_a_ledger_that_is_out_of_reach(
     async def fails(*_: Any, **__: Any) -> Any:
         raise away
 
-    directive = await service.take()
+    directive = await service.take_new()
     with monkeypatch.context() as patch:
         for name in ("commit", "load", "health"):
             patch.setattr(ledger, name, fails)
