@@ -1,4 +1,7 @@
-"""The Temporal engine passes the engine suite, on a real Temporal server, over every ledger, and over NATS."""
+"""The Temporal engine passes the engine suite, on a real Temporal server, over every ledger, and over NATS.
+
+SQLite is in the long form only: `tests/temporal` runs this engine on it, and the suite is run on it with other engines.
+"""
 
 from __future__ import annotations
 
@@ -108,6 +111,8 @@ class TestTemporalOnMemory(OnMemoryBus):
 
 
 class TestTemporalOnSqlite(TemporalSuite):
+    __test__ = IS_LONG
+
     @pytest.fixture
     async def bus(self, sqlite_database: SqliteDatabase) -> AsyncIterator[JournaledBus]:
         async with JournaledBus(sqlite_database, SystemClock()) as bus:

@@ -11,13 +11,14 @@ from lucius.bootstrap.stores import NATS_SCHEMES, open_clock, open_database, ope
 from lucius.buses.sql import SqlBus
 from lucius.clocks import SystemClock
 from lucius.engines.loops import every
+from lucius.functions.bus_source import BusSource
+from lucius.kit.bus import KitBus
 from lucius.kit.identity import Identity
 from lucius.ledgers.sql.workers import SqlWorkers
 from lucius.ports.bus import Bus
 from lucius.ports.clock import Clock
 from lucius.ports.observer import Observer
 from lucius.ports.workers import WorkerKind, Workers
-from lucius.runbooks.bus_source import BusSource
 from lucius.settings import Settings, SettingsError
 from lucius.sql import schema
 from lucius.sql.database import Database, DatabaseUnavailable
@@ -91,7 +92,7 @@ async def open_bus_worker(settings: Settings, worker_id: str, version: str = "")
     identity = Identity(version)
     async with AsyncExitStack() as stack:
         database, clock, bus = await stack.enter_async_context(_open_bus_alone(settings, None))
-        source = BusSource(worker_id, bus, settings.worker_lock_seconds)
+        source = BusSource(worker_id, KitBus(bus), settings.worker_lock_seconds)
         if database is not None:
             keeping = keep_sightings(SqlWorkers(database), clock, LogObserver())
             sightings = await stack.enter_async_context(keeping)
@@ -99,5 +100,5 @@ async def open_bus_worker(settings: Settings, worker_id: str, version: str = "")
             def saw(in_work: int) -> None:
                 sightings.saw(WorkerKind.WORKER, worker_id, identity.instance, identity.version, in_work)
 
-            source = BusSource(worker_id, bus, settings.worker_lock_seconds, saw)
+            source = BusSource(worker_id, KitBus(bus), settings.worker_lock_seconds, saw)
         yield await stack.enter_async_context(source)

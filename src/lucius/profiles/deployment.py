@@ -93,6 +93,8 @@ class Deployment:
         for plan in self._roles(environment):
             await self._start(plan)
         say(self._greeting())
+        if sample is None and sys.stderr.isatty():
+            say("Press Ctrl-C to stop it.")
         watching = [part.watch() for part in self._parts]
         if sample is not None:
             watching.append(asyncio.create_task(self._sample(sample)))
@@ -189,9 +191,9 @@ class Deployment:
             f"LUCIUS is up at {self._settings.orchestrator_url or self._url}",
             f"  API key      {(self._shows_key and self._settings.api_key) or 'as configured'}",
             *(f"  {server.label:<11}  {server.address}" for server in self._servers if server.label),
-            f"  management   {', '.join(management)}",
+            *(f"  {'' if place else 'management':<11}  {one}" for place, one in enumerate(management)),
             f"  data         {self._folder}",
-            f"  logs         {self._folder / 'logs'}: {', '.join(part.log.name for part in self._parts)}",
+            f"  logs         {self._folder / 'logs'}, a file for each part",
             f"  settings     set -a; . {shlex.quote(str(self._folder / ENVIRONMENT_FILE))}; set +a",
         ]
         return "\n".join(lines)
