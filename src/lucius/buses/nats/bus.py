@@ -152,12 +152,13 @@ class NatsBus:
             return []
         if not all(self._subscriptions.has_topic(message.topic) for message in messages):
             await self._subscriptions.refresh()
+        version = self._subscriptions.version
         answers = [self.refusal(message) for message in messages]
         copies = self._copies(messages, answers)
         # Another process has hardly ever declared something since, so that is asked meanwhile, not before.
         work: list[Awaitable[Any]] = [self._publish_copies(messages, copies), self._subscriptions.refresh()]
-        refused, has_changed = await all_of(work)
-        if has_changed:
+        refused, _ = await all_of(work)
+        if self._subscriptions.version != version:
             before, copies = copies, self._copies(messages, answers)
             await self.settle([ref for place, ref in before - copies])
             refused |= await self._publish_copies(messages, copies - before)
