@@ -22,6 +22,7 @@ from lucius.usecases.accept import Acceptance
 from lucius.usecases.bulk_operations import Bulk
 from lucius.usecases.complete import Completion
 from lucius.usecases.fair_slots import FairSlots
+from lucius.usecases.lanes import Lanes
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
 from lucius.usecases.query import Queries
@@ -37,6 +38,7 @@ class AppContext(Struct, frozen=True, kw_only=True):
     bulk: Bulk
     pulls: Pulls
     sightings: Sightings
+    lanes: Lanes
     queries: Queries
     runbooks: Runbooks
     engine: Engine

@@ -30,6 +30,8 @@ from lucius.sql.sqlite import SqliteDatabase
 from lucius.testing.engine_harness import EngineHarness
 from lucius.testing.engine_suite import EngineSuite
 
+UNACKNOWLEDGED_MAX = 5
+
 
 @pytest.fixture(scope="module")
 def temporal() -> AsyncIterator[str]:
@@ -54,6 +56,7 @@ def make_engine(temporal: str) -> Callable[[Ledger, Bus, Clock], Engine]:
         sticky_seconds=0.3,
         publish_timeout_seconds=0.25,
         stop_seconds=0.2,
+        tenant_unacknowledged_max=UNACKNOWLEDGED_MAX,
     )
 
     def make(ledger: Ledger, bus: Bus, clock: Clock) -> Engine:
@@ -100,7 +103,9 @@ class TestTemporalOnMemory(OnMemoryBus):
             yield ledger
 
 
-class TestTemporalOnSqlite(TemporalSuite):
+class TestTemporalOnSqlite(TemporalSuite, EngineFairness):
+    unacknowledged_max = UNACKNOWLEDGED_MAX
+
     @pytest.fixture
     async def bus(self, sqlite_database: SqliteDatabase) -> AsyncIterator[JournaledBus]:
         async with JournaledBus(sqlite_database, SystemClock()) as bus:

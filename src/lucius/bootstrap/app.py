@@ -40,6 +40,7 @@ from lucius.usecases.bulk_operations import Bulk
 from lucius.usecases.bulk_runner import BulkRunner
 from lucius.usecases.complete import Completion
 from lucius.usecases.fair_slots import FairSlots
+from lucius.usecases.lanes import Lanes
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
 from lucius.usecases.query import Queries
@@ -146,7 +147,7 @@ async def open_app(
         authenticator = Authenticator(settings)
         checks = app_checks(ledger, bus, engine, registry, authenticator, runbooks, schedules)
         checks.append(clock_check(clock, settings.clock_skew_seconds_max))
-        management = manage(checks, metrics, ledger, bus, runbooks, registry)
+        management = manage(checks, metrics, ledger, bus, runbooks, registry, sightings)
         stack.callback(management.readiness.close)
 
         def terms_of(tenant_id: str) -> Terms:
@@ -169,6 +170,7 @@ async def open_app(
             bulk=Bulk(bulk_store, ledger, clock, settings.operation_jobs_max),
             pulls=Pulls(registry, bus, engine, acceptance),
             sightings=sightings,
+            lanes=Lanes(bus, ledger, sightings),
             queries=queries,
             runbooks=runbooks,
             engine=engine,
