@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from starlette.responses import Response
 
 from lucius.api.answers import CallbackOutcome, CallbackOutcomes, Refused
-from lucius.api.batch_items import read_each, split
+from lucius.api.batch_items import read_each, split_resting
 from lucius.api.callback_bodies import FACTS, AnyBody, fact_of, read_any_callback, read_callback
 from lucius.api.endpoint import Call, JsonResponse, answer
 from lucius.api.holding import check_pull, long_poll
@@ -90,7 +90,7 @@ class CallbackBatch(Struct, frozen=True):
 async def batch(call: Call) -> Response:
     settings = call.context.settings
     body = await read_typed(call.request, settings.callbacks_body_bytes_max, CallbackBatch)
-    items = split(body.callbacks, "callbacks", settings.batch_callbacks_max)
+    items = await split_resting(body.callbacks, "callbacks", settings.batch_callbacks_max)
     bodies = await read_each(items, read_any_callback, _single_bytes_max(settings))
     pending = [_try_begin(call, item) for item in bodies]
     return answer(CallbackOutcomes(outcomes=[await _outcome(call, callback) for callback in pending]))
@@ -109,10 +109,12 @@ async def _outcome(call: Call, pending: _Pending | LuciusError) -> CallbackOutco
     try:
         if isinstance(pending, LuciusError):
             raise pending
-        ids = pending.ids
+        ids, traces, completion = pending.ids, call.context.traces, call.context.completion
+        if not traces.enabled:
+            return _shown(completion.conclude(ids, pending.fact, await pending.answer))
         about: dict[str, str | int] = {"job_id": ids.job_id, "step_id": ids.step_id, "attempt_no": ids.attempt_no}
-        with call.context.traces.span(f"callback.{pending.kind}", pending.traceparent, **about) as span:
-            reply = call.context.completion.conclude(ids, pending.fact, await pending.answer)
+        with traces.span(f"callback.{pending.kind}", pending.traceparent, **about) as span:
+            reply = completion.conclude(ids, pending.fact, await pending.answer)
             span.set("outcome", reply.outcome.value)
             return _shown(reply)
     except LuciusError as error:
