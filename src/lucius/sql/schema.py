@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from lucius.sql import migrating
+from lucius.sql.batch_change_tables import BATCH_CHANGES
 from lucius.sql.database import Database
 from lucius.sql.ledger_copy import CopyJobs
 from lucius.sql.ledger_tables import (
@@ -150,6 +151,9 @@ MIGRATIONS: tuple[Migration, ...] = (
     ),
     Migration(13, "dead letters that were redriven or dismissed", DEAD_LETTER_CLOSINGS, oldest_program=12),
     Migration(14, "bulk operations, and who asks for work", (*OPERATION_TABLES, *WORKER_TABLES), oldest_program=12),
+    Migration(
+        18, "what has changed in a batch, under numbers that followers ask for", BATCH_CHANGES, oldest_program=12
+    ),
 )
 
 VERSION = MIGRATIONS[-1].version
