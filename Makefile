@@ -20,12 +20,13 @@ help: ## List the targets
 
 setup: $(STAMP) ## Install LUCIUS and its tools into .venv
 
-$(STAMP): requirements/dev.txt pyproject.toml
+$(STAMP): requirements/dev.txt pyproject.toml src/lucius/console/vendor.json
 	@echo "Installing LUCIUS into $(VENV) (once, and when its requirements change): a minute or so …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements/dev.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@$(BIN)/python src/lucius/console/vendor.py
 	@touch $(STAMP)
 	@echo "Installed $(BIN)/lucius."
 

@@ -20,7 +20,9 @@ from lucius.telemetry.metrics import MetricsObserver
 from lucius.telemetry.traces import Traces
 from lucius.usecases.accept import Acceptance
 from lucius.usecases.bulk_operations import Bulk
+from lucius.usecases.changes import Changes
 from lucius.usecases.complete import Completion
+from lucius.usecases.console_sessions import ConsoleSessions
 from lucius.usecases.fair_slots import FairSlots
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
@@ -49,6 +51,8 @@ class AppContext(Struct, frozen=True, kw_only=True):
     list_slots: FairSlots
     stream_slots: FairSlots
     """For the reads of event streams: one caller's streams wait for each other."""
+    changes: Changes
+    console_sessions: ConsoleSessions
     metrics: MetricsObserver
     traces: Traces
     waits: Waits

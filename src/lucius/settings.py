@@ -45,6 +45,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     platform_file_roots: tuple[str, ...] = ()
     """More folders that `file` refs may be under, as for services: see `lucius.platform.file_roots`."""
 
+    # The console.
+    console: str = "on"
+    """`on` or `off`: whether the API serves the console."""
+    console_url: str = ""
+    """The address that people open the console at, without `/console`; empty means the orchestrator's."""
+    console_session_hours: float = 12.0
+
     # Authentication.
     api_key: str = ""
     api_keys_file: str = ""
@@ -199,6 +206,18 @@ class Settings(Struct, frozen=True, kw_only=True):
     @property
     def public_url(self) -> str:
         return self.orchestrator_url or f"http://{self.host}:{self.port}"
+
+    @property
+    def has_console(self) -> bool:
+        value = self.console.strip().lower()
+        if value not in ("on", "off"):
+            raise SettingsError(f"LUCIUS_CONSOLE={self.console!r}: must be on or off")
+        return value == "on"
+
+    @property
+    def console_address(self) -> str:
+        """Where people open the console."""
+        return f"{(self.console_url or self.public_url).rstrip('/')}/console"
 
     @property
     def policy(self) -> PolicyOverride:

@@ -338,6 +338,11 @@ class Retried(TypedDict):
     detail: Annotated[str | None, Meta(description="Why not")]
 
 
+class ConsoleLink(TypedDict):
+    url: Annotated[str, Meta(description="Opens the console; good for one use")]
+    expires_at: Moment
+
+
 class OutboxRow(Attempt):
     jobId: JobId
     stepId: str

@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from starlette.responses import Response
 
 from lucius.api.answers import CallbackOutcome, CallbackOutcomes, Refused
-from lucius.api.batch_items import read_each, split
+from lucius.api.batch_items import read_each, split_resting
 from lucius.api.callback_bodies import FACTS, AnyBody, fact_of, read_any_callback, read_callback
 from lucius.api.endpoint import Call, JsonResponse, answer
 from lucius.api.holding import check_pull, long_poll
@@ -90,7 +90,7 @@ class CallbackBatch(Struct, frozen=True):
 async def batch(call: Call) -> Response:
     settings = call.context.settings
     body = await read_typed(call.request, settings.callbacks_body_bytes_max, CallbackBatch)
-    items = split(body.callbacks, "callbacks", settings.batch_callbacks_max)
+    items = await split_resting(body.callbacks, "callbacks", settings.batch_callbacks_max)
     bodies = await read_each(items, read_any_callback, _single_bytes_max(settings))
     pending = [_try_begin(call, item) for item in bodies]
     return answer(CallbackOutcomes(outcomes=[await _outcome(call, callback) for callback in pending]))

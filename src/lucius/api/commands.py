@@ -8,7 +8,7 @@ from msgspec import Raw, Struct
 from starlette.responses import Response
 
 from lucius.api.answers import CommandBatchResults, JobTaken, RefusedCommand, Validation
-from lucius.api.batch_items import read_each, split
+from lucius.api.batch_items import read_each, split_resting
 from lucius.api.endpoint import Call, answer
 from lucius.api.problems import describe
 from lucius.api.requests import decode_typed, find_header, read_body, read_document
@@ -81,7 +81,7 @@ async def batch(call: Call) -> Response:
     settings = call.context.settings
     body = await read_body(call.request, BATCH_BYTES_MAX)
     array = _array(body, settings)
-    items = split(array, "commands", settings.batch_commands_max)
+    items = await split_resting(array, "commands", settings.batch_commands_max)
     if not _is_only_value(body, array):
         raise CallerError.of("MALFORMED_JSON", "duplicate key 'commands'")
     documents = await read_each(

@@ -44,7 +44,7 @@ async def read_body(request: Request, bytes_max: int, may_be_empty: bool = False
             declared = value
     if declared.isdigit() and (len(declared) > LENGTH_DIGITS_MAX or int(declared) > bytes_max):
         raise _too_large(bytes_max)
-    body = await _read_to_end(request.receive, bytes_max)
+    body = await read_to_end(request.receive, bytes_max)
     if not body and may_be_empty:
         return b""
     if kind != b"application/json" and kind.partition(b";")[0].strip().lower() != b"application/json":
@@ -53,7 +53,7 @@ async def read_body(request: Request, bytes_max: int, may_be_empty: bool = False
     return body
 
 
-async def _read_to_end(receive: Receive, bytes_max: int) -> bytes:
+async def read_to_end(receive: Receive, bytes_max: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
     while True:

@@ -9,7 +9,7 @@ from msgspec import Meta, Raw, Struct
 from starlette.responses import Response
 
 from lucius.api.answers import WorkerOutcomes, WorkerRenewed, WorkerResultRefused, WorkerResultTaken
-from lucius.api.batch_items import read_each, split
+from lucius.api.batch_items import read_each, split_resting
 from lucius.api.endpoint import Call, JsonResponse, answer
 from lucius.api.holding import check_pull, long_poll
 from lucius.api.requests import SMALL_BODY_BYTES_MAX, decode_typed, read_typed
@@ -147,7 +147,7 @@ async def results(call: Call) -> Response:
     """Many results in one turn; an unreadable result does not affect the others."""
     context = call.context
     body = await read_typed(call.request, context.settings.callbacks_body_bytes_max, WorkerResults)
-    items = split(body.results, "results", RESULTS_MAX)
+    items = await split_resting(body.results, "results", RESULTS_MAX)
     depth_max = context.settings.body_depth_max
     found = await read_each(items, lambda item: _read(decode_typed(item, Any), depth_max), RESULT_BYTES_MAX)
     read: list[_Read] = [_refused(None, result) if isinstance(result, LuciusError) else result for result in found]

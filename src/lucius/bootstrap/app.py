@@ -19,6 +19,7 @@ from lucius.domain.job import OUTBOX, TEMPORAL
 from lucius.engines.loops import every
 from lucius.engines.outbox import OutboxEngine
 from lucius.ledgers.sql.bulk_operations import SqlBulkOperations
+from lucius.ledgers.sql.console_tokens import SqlConsoleTokens
 from lucius.ledgers.sql.workers import SqlWorkers
 from lucius.local_secrets import callback_keys, data_folder_errors, is_embedded, with_secrets
 from lucius.local_tenant_files import LocalTenantFiles
@@ -38,7 +39,9 @@ from lucius.telemetry.traces import open_traces
 from lucius.usecases.accept import Acceptance
 from lucius.usecases.bulk_operations import Bulk
 from lucius.usecases.bulk_runner import BulkRunner
+from lucius.usecases.changes import Changes
 from lucius.usecases.complete import Completion
+from lucius.usecases.console_sessions import ConsoleSessions
 from lucius.usecases.fair_slots import FairSlots
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
@@ -58,6 +61,8 @@ from lucius.bootstrap.workers import keep_sightings
 log = logging.getLogger("lucius.sql")
 
 UPGRADE_LOG_SECONDS = 5.0
+SECONDS_OF_HOUR = 3_600
+CHANGES_ELSEWHERE_SECONDS = 0.7
 STREAM_READS_MAX = 2
 STREAM_READS_PER_CALLER_MAX = 1
 STREAM_READ_SECONDS_MAX = 30.0
@@ -101,7 +106,8 @@ async def open_app(
                 await schema.verify(database)
         clock = await stack.enter_async_context(open_clock(settings, database, LogObserver(), clock))
         metrics = MetricsObserver(clock, lambda tenant_id: tenant_id in registry.snapshot().tenants)
-        observer = Observers(metrics, LogObserver())
+        changes = Changes()
+        observer = Observers(metrics, LogObserver(), changes)
         ledger, bus = open_stores(settings, database, clock)
         await stack.enter_async_context(ledger)
         await stack.enter_async_context(bus)
@@ -135,6 +141,7 @@ async def open_app(
         else:
             tables = database
         sightings = await stack.enter_async_context(keep_sightings(SqlWorkers(tables), clock, observer, reconciles))
+        stack.callback(_note_changes_elsewhere(changes, database, settings, observer).cancel)
         runbooks = await stack.enter_async_context(
             open_configured_runbooks(
                 settings, tables, bus, clock, observer, orchestrates, schedules, sightings.absent_worker
@@ -184,12 +191,28 @@ async def open_app(
             stream_slots=FairSlots(
                 STREAM_READS_MAX, STREAM_READS_PER_CALLER_MAX, settings.streams_max, STREAM_READ_SECONDS_MAX
             ),
+            changes=changes,
+            console_sessions=ConsoleSessions(
+                SqlConsoleTokens(tables), clock, settings.console_session_hours * SECONDS_OF_HOUR
+            ),
             metrics=metrics,
             traces=traces,
             waits=_waits(settings, observer),
             management=management,
             stopping=asyncio.Event(),
         )  # fmt: skip
+
+
+def _note_changes_elsewhere(
+    changes: Changes, database: Database | None, settings: Settings, observer: Observer
+) -> asyncio.Task[None]:
+    """On a shared ledger, other processes change jobs too: whoever follows looks again."""
+
+    async def note() -> None:
+        if settings.engine == TEMPORAL or (database is not None and database.is_shared):
+            changes.note_all()
+
+    return every(CHANGES_ELSEWHERE_SECONDS, "changes elsewhere", note, observer)
 
 
 @asynccontextmanager

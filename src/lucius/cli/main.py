@@ -13,6 +13,7 @@ from lucius import __version__
 from lucius.cli.connection import Connection
 from lucius.cli.failures import EXIT_CODES, EXIT_INTERRUPTED, EXIT_USAGE
 from lucius.cli.inspect import commands as inspect
+from lucius.cli.inspect import console
 from lucius.cli.jobs import commands as jobs
 from lucius.cli.operations import commands as operations
 from lucius.cli.runbooks import batch
@@ -24,7 +25,7 @@ from lucius.client.addresses import URL_DEFAULT
 SECTIONS = (
     ("Jobs", (*jobs.COMMANDS, *operations.COMMANDS)),
     ("Runbooks", (*runbooks.COMMANDS, *batch.COMMANDS)),
-    ("Inspect", inspect.COMMANDS),
+    ("Inspect", (*inspect.COMMANDS, *console.COMMANDS)),
     ("Try and test", (*new.COMMANDS, *contract.COMMANDS, *load.COMMANDS, *servicebus.COMMANDS)),
     ("Run", (*server.COMMANDS, *platform.COMMANDS)),
     ("Maintain", (*database.UPKEEP, *server.UPKEEP, *temporal.UPKEEP)),

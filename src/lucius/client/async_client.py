@@ -80,6 +80,7 @@ class AsyncAdmin(Awaiting):
     lanes = awaiting(admin_calls.lanes, answers.JSON)
     tenants = awaiting(admin_calls.tenants, answers.JSON)
     workers = awaiting(admin_calls.workers, answers.JSON)
+    console_link = awaiting(admin_calls.console_link, answers.JSON)
     dead_letters = awaiting(admin_calls.dead_letters, answers.JSON)
     dismiss = awaiting(admin_calls.dismiss, answers.JSON)
 

@@ -80,6 +80,7 @@ class Admin(Blocking):
     lanes = blocking(admin_calls.lanes, answers.JSON)
     tenants = blocking(admin_calls.tenants, answers.JSON)
     workers = blocking(admin_calls.workers, answers.JSON)
+    console_link = blocking(admin_calls.console_link, answers.JSON)
     dead_letters = blocking(admin_calls.dead_letters, answers.JSON)
     dismiss = blocking(admin_calls.dismiss, answers.JSON)
 

@@ -12,6 +12,7 @@ from lucius.api.management import listen_for_management, managed
 from lucius.api.serving import listen, served
 from lucius.app_context import AppContext
 from lucius.bootstrap import open_app, open_bus_worker, open_runbooks_alone
+from lucius.console import console_routes
 from lucius.domain.errors import InfrastructureError
 from lucius.domain.job import TEMPORAL
 from lucius.roles.running import first_of, needs_shared_ledger, run, say_stopped, signalled, until_signal
@@ -65,7 +66,11 @@ async def _api(settings: Settings) -> None:
     listener, port = listen(settings), listen_for_management(settings)
     settings = replace(settings, port=listener.getsockname()[1])
     app = open_app(settings, reconciles=False, works=False, orchestrates=False, schedules=False)
-    async with app as context, managed(context.management, port) as address, served(context, listener) as server:
+    async with (
+        app as context,
+        managed(context.management, port) as address,
+        served(context, listener, console_routes(context)) as server,
+    ):
         say(f"LUCIUS API at {context.settings.public_url}", address)
         await server.until_stopped()
         context.stopping.set()

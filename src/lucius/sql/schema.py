@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from lucius.sql import migrating
 from lucius.sql.batch_change_tables import BATCH_CHANGES
+from lucius.sql.console_tables import CONSOLE_TABLES
 from lucius.sql.database import Database
 from lucius.sql.ledger_copy import CopyJobs
 from lucius.sql.ledger_tables import (
@@ -151,6 +152,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     ),
     Migration(13, "dead letters that were redriven or dismissed", DEAD_LETTER_CLOSINGS, oldest_program=12),
     Migration(14, "bulk operations, and who asks for work", (*OPERATION_TABLES, *WORKER_TABLES), oldest_program=12),
+    Migration(17, "sign-in links and sessions of the console", CONSOLE_TABLES, oldest_program=12),
     Migration(
         18, "what has changed in a batch, under numbers that followers ask for", BATCH_CHANGES, oldest_program=12
     ),

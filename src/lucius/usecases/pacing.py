@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-SLICE_SECONDS = 0.01
+SLICE_SECONDS = 0.005
 
 
 class Pace:

@@ -65,6 +65,7 @@ async def _server(folder: Path) -> AsyncIterator[tuple[str, str, asyncio.Future[
 
         from lucius.api.serving import listen, served
         from lucius.bootstrap import open_app
+        from lucius.console import console_routes
         from lucius.local_secrets import with_secrets
         from lucius.settings import Settings
         from lucius.telemetry.logs import configure_logs
@@ -74,7 +75,7 @@ async def _server(folder: Path) -> AsyncIterator[tuple[str, str, asyncio.Future[
     configure_logs(settings)
     listener = listen(settings)
     settings = replace(settings, port=listener.getsockname()[1])
-    async with open_app(settings) as context, served(context, listener) as server:
+    async with open_app(settings) as context, served(context, listener, console_routes(context)) as server:
         click.echo(f"A temporary server is up at {context.settings.public_url}, in {folder}.")
         stopped = asyncio.ensure_future(server.until_stopped())
         try:
