@@ -23,6 +23,7 @@ from lucius.runbooks.service.views.pages import Paged
 from lucius.runbooks.service.views.trial import Trial
 from lucius.runbooks.sources.limits import SourceLimits
 from lucius.runbooks.store import controls, runbooks
+from lucius.runbooks.store import members as member_rows
 
 T = TypeVar("T")
 BUS_UNKNOWN = "the bus is out of reach: it is unknown whether messages of this batch are dead letters"
@@ -84,6 +85,16 @@ class Queries:
     async def grid(self, batch_id: int, since: int | None) -> answers.Grid:
         """Members × steps: whole, or what has changed since this number."""
         return await self._read(lambda: grid.read_grid(batch_id, since, self._turns.definitions))
+
+    async def change_number(self, batch_id: int) -> tuple[int, int]:
+        """The number of the newest change of a batch, and how many members it has ever had. Cheap."""
+
+        def script() -> Script[tuple[int, int]]:
+            batch = yield from batches.batch_exists(batch_id)
+            counts = yield from member_rows.counts([batch_id])
+            return batch.change_number, counts.get(batch_id, (0, 0, 0))[0]
+
+        return await self._read(script)
 
     async def batch_events(self, batch_id: int, limit: int, before: int | None) -> Paged[answers.RunbookEvent]:
         def script() -> Script[Paged[answers.RunbookEvent]]:
