@@ -24,6 +24,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """`memory`, `sqlite` (a file in the data folder), `sqlite:///path`, or `postgresql://…`."""
     bus: str = "sql"
     """`sql` (in the ledger's database), `memory`, or `nats://host:port[,host:port]` (NATS JetStream; `tls://…`)."""
+    bus_replies: bool = False
+    """Whether callbacks are also taken from the bus, from the topics `global-bus-replies-p0` to `-p15`."""
     engine: str = "outbox"
     """`outbox` or `temporal`: what drives new jobs. Each job stays with the engine that accepted it."""
     registry: str = ""

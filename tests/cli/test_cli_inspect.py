@@ -250,9 +250,9 @@ def test_workers_are_listed_with_what_they_told(scripted: Any) -> None:
     at = (datetime.now(UTC) - timedelta(seconds=5)).isoformat()
     scripted.on("GET /v1/admin/workers", {"items": [seen | {"last_seen_at": at}], "next": None})
     lines = scripted.lucius("workers").stdout.splitlines()
-    assert lines[0].split() == ["KIND", "NAME", "INSTANCE", "THERE", "IN", "WORK", "LAST", "SEEN", "VERSION"]
-    assert lines[1].split()[:5] == ["service", "ocr", "scanner-1", "yes", "3"]
-    assert lines[1].endswith("2.1")
+    assert lines[0].split() == ["KIND", "NAME", "INSTANCE", "THERE", "LAST", "SEEN", "IN", "WORK", "THEN", "VERSION"]
+    assert lines[1].split()[:4] == ["service", "ocr", "scanner-1", "yes"]
+    assert lines[1].split()[-2:] == ["3", "2.1"]
 
 
 def test_nobody_is_said_with_what_to_do(scripted: Any) -> None:

@@ -1,4 +1,7 @@
-"""The Temporal engine passes the engine suite, on a real Temporal server, over every ledger."""
+"""The Temporal engine passes the engine suite, on a real Temporal server, over every ledger, and over NATS.
+
+SQLite is in the long form only: `tests/temporal` runs this engine on it, and the suite is run on it with other engines.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,11 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from temporalio.testing import WorkflowEnvironment
 from tests.engines.temporal_server import temporal_program
+from tests.long_form import IS_LONG
+from tests.nats_server import NatsServer, empty_streams
 
 from lucius.buses.memory import MemoryBus
+from lucius.buses.nats import NatsBus, NatsOptions
 from lucius.buses.sql import JournaledBus, SqlBus
 from lucius.clocks import SystemClock
 from lucius.domain.callbacks import CallbackKey, TokenSigner
@@ -76,7 +82,7 @@ async def kill_engine(engine: Engine) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class TemporalSuite(EngineSuite):
+class WithTemporal:
     @pytest.fixture
     async def harness(
         self, ledger: Ledger, bus: Bus, make_engine: Callable[[Ledger, Bus, Clock], Engine]
@@ -84,6 +90,10 @@ class TemporalSuite(EngineSuite):
         clock = SystemClock()
         async with EngineHarness(ledger, bus, clock, make_engine, kill_engine, answers_at_once=False) as harness:
             yield harness
+
+
+class TemporalSuite(WithTemporal, EngineSuite):
+    pass
 
 
 class OnMemoryBus(TemporalSuite):
@@ -101,6 +111,8 @@ class TestTemporalOnMemory(OnMemoryBus):
 
 
 class TestTemporalOnSqlite(TemporalSuite):
+    __test__ = IS_LONG
+
     @pytest.fixture
     async def bus(self, sqlite_database: SqliteDatabase) -> AsyncIterator[JournaledBus]:
         async with JournaledBus(sqlite_database, SystemClock()) as bus:
@@ -121,4 +133,33 @@ class TestTemporalOnPostgres(TemporalSuite):
     @pytest.fixture
     async def ledger(self, postgres_database: PostgresDatabase, bus: SqlBus) -> AsyncIterator[SqlLedger]:
         async with SqlLedger(postgres_database, bus) as ledger:
+            yield ledger
+
+
+class AboutTheBus:
+    """What in the suite is most about the bus, for the short form."""
+
+    knows_what_is_queued = EngineSuite.knows_what_is_queued
+    test_job_goes_through_its_steps_and_succeeds = EngineSuite.test_job_goes_through_its_steps_and_succeeds
+    test_publish_whose_answer_was_lost_is_delivered_once = (
+        EngineSuite.test_publish_whose_answer_was_lost_is_delivered_once
+    )
+    test_backlog_burns_no_attempts = EngineSuite.test_backlog_burns_no_attempts
+    test_engine_that_dies_between_commit_and_publish_loses_nothing = (
+        EngineSuite.test_engine_that_dies_between_commit_and_publish_loses_nothing
+    )
+
+
+class TestTemporalOverNats(WithTemporal, EngineSuite if IS_LONG else AboutTheBus):  # type: ignore[misc]
+    @pytest.fixture
+    async def bus(self, nats_server: NatsServer) -> AsyncIterator[NatsBus]:
+        """Its lanes are made once for all tests, which leave them empty."""
+        options = NatsOptions(servers=(nats_server.url,), prefix="temporal")
+        async with NatsBus(options, SystemClock()) as bus:
+            yield bus
+        await empty_streams(options)
+
+    @pytest.fixture
+    async def ledger(self, sqlite_database: SqliteDatabase) -> AsyncIterator[SqlLedger]:
+        async with SqlLedger(sqlite_database) as ledger:
             yield ledger

@@ -8,10 +8,10 @@ from msgspec import Raw, Struct
 
 from lucius.api.batch_items import split
 from lucius.api.endpoint import Call
-from lucius.api.requests import REASON_CHARS_MAX, BadMoment, Parameters, decode_typed, read_moment
+from lucius.api.requests import REASON_CHARS_MAX, Parameters, decode_typed
 from lucius.domain.errors import CallerError
 from lucius.domain.json_types import stated
-from lucius.domain.time import Instant, from_datetime
+from lucius.domain.time import BadMoment, Instant, from_datetime, read_moment
 from lucius.runbooks.core.answers import ID_MAX
 from lucius.runbooks.core.definition.names import check_name
 from lucius.runbooks.service.operations import missing_batch

@@ -27,6 +27,7 @@ from lucius.management import app_checks, clock_check, manage
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine
 from lucius.ports.observer import Observer, Observers
+from lucius.ports.readiness import Check
 from lucius.private_files import make_private_folder
 from lucius.registries.files import FileRegistry, Overrides
 from lucius.settings import Settings, SettingsError
@@ -46,6 +47,7 @@ from lucius.usecases.fair_slots import FairSlots
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
 from lucius.usecases.query import Queries
+from lucius.usecases.replies import Replies
 from lucius.usecases.submit import limits_for, terms_for
 from lucius.usecases.waits import WaitCap, WaitKind, Waits
 from lucius.webhooks import WebhookSender
@@ -79,14 +81,16 @@ async def open_app(
     works: bool = True,
     orchestrates: bool = True,
     schedules: bool = True,
+    takes_replies: bool = True,
     upgrades: bool | None = None,
     clock: Clock | None = None,
 ) -> AsyncIterator[AppContext]:
     """Everything an application needs, opened and running; closed gracefully in reverse order.
 
     `reconciles`: whether it sweeps, repairs and sends webhooks. `works`: whether it polls for Temporal's tasks.
-    `orchestrates` and `schedules`: whether it runs the orchestrator and the scheduler of runbooks. `clock`: this
-    machine's clock; that of a shared database takes precedence.
+    `orchestrates` and `schedules`: whether it runs the orchestrator and the scheduler of runbooks. `takes_replies`:
+    whether it takes callbacks from the bus, if the settings say so. `clock`: this machine's clock; that of a shared
+    database takes precedence.
     """
     settings = with_secrets(settings)
     if settings.engine not in (OUTBOX, TEMPORAL):
@@ -153,11 +157,17 @@ async def open_app(
         authenticator = Authenticator(settings)
         checks = app_checks(ledger, bus, engine, registry, authenticator, runbooks, schedules)
         checks.append(clock_check(clock, settings.clock_skew_seconds_max))
-        management = manage(checks, metrics, ledger, bus, runbooks, registry)
-        stack.callback(management.readiness.close)
 
         def terms_of(tenant_id: str) -> Terms:
             return terms_for(registry.snapshot(), files, tenant_id)
+
+        completion = Completion(engine, signer, clock, observer, terms_of, settings.artifacts_bytes_max)
+        if settings.bus_replies and takes_replies:
+            replies = Replies(bus, ledger, completion, observer, settings.artifacts_bytes_max)
+            await stack.enter_async_context(replies)
+            checks.append(Check(name="replies", look=replies.health, is_vital=False))
+        management = manage(checks, metrics, ledger, bus, runbooks, registry)
+        stack.callback(management.readiness.close)
 
         operations = Operations(
             engine, queries, ledger, clock,
@@ -171,7 +181,7 @@ async def open_app(
         yield AppContext(
             settings=settings,
             acceptance=acceptance,
-            completion=Completion(engine, signer, clock, observer, terms_of),
+            completion=completion,
             operations=operations,
             bulk=Bulk(bulk_store, ledger, clock, settings.operation_jobs_max),
             pulls=Pulls(registry, bus, engine, acceptance),

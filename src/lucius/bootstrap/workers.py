@@ -11,13 +11,14 @@ from lucius.bootstrap.stores import NATS_SCHEMES, open_clock, open_database, ope
 from lucius.buses.sql import SqlBus
 from lucius.clocks import SystemClock
 from lucius.engines.loops import every
+from lucius.functions.bus_source import BusSource
+from lucius.kit.bus import KitBus
 from lucius.kit.identity import Identity
 from lucius.ledgers.sql.workers import SqlWorkers
 from lucius.ports.bus import Bus
 from lucius.ports.clock import Clock
 from lucius.ports.observer import Observer
 from lucius.ports.workers import WorkerKind, Workers
-from lucius.runbooks.bus_source import BusSource
 from lucius.settings import Settings, SettingsError
 from lucius.sql import schema
 from lucius.sql.database import Database, DatabaseUnavailable
@@ -62,32 +63,36 @@ async def open_bus(settings: Settings, clock: Clock | None = None) -> AsyncItera
 
 @asynccontextmanager
 async def _open_bus_alone(settings: Settings, clock: Clock | None) -> AsyncIterator[tuple[Database | None, Clock, Bus]]:
-    """With the database that it lives in, if it does."""
-    if settings.bus.startswith(NATS_SCHEMES):
-        time = clock or SystemClock()
-        async with open_nats_bus(settings, time) as bus:
-            yield None, time, bus
-        return
+    """With the ledger's database, if the settings name one that is shared: a bus on NATS needs none."""
+    is_on_nats = settings.bus.startswith(NATS_SCHEMES)
     database = open_database(settings)
     if database is None or not database.is_shared:
+        if is_on_nats:
+            time = clock or SystemClock()
+            async with open_nats_bus(settings, time) as bus:
+                yield None, time, bus
+            return
         raise SettingsError(
             "a worker on the bus needs a shared bus (LUCIUS_LEDGER=postgresql://… or LUCIUS_BUS=nats://…); on the"
             " embedded default it takes its jobs over HTTP"
         )
     async with database:
         await schema.verify(database)
-        async with open_clock(settings, database, LogObserver(), clock) as time, SqlBus(database, time) as bus:
+        async with (
+            open_clock(settings, database, LogObserver(), clock) as time,
+            open_nats_bus(settings, time) if is_on_nats else SqlBus(database, time) as bus,
+        ):
             yield database, time, bus
 
 
 @asynccontextmanager
 async def open_bus_worker(settings: Settings, worker_id: str, version: str = "") -> AsyncIterator[BusSource]:
-    """Where a function worker on the bus takes its jobs. If the bus is in the database, the worker is seen there like
-    one that takes its jobs over HTTP."""
+    """Where a function worker on the bus takes its jobs. If it also reaches the ledger's database, the worker is seen
+    there like one that takes its jobs over HTTP."""
     identity = Identity(version)
     async with AsyncExitStack() as stack:
         database, clock, bus = await stack.enter_async_context(_open_bus_alone(settings, None))
-        source = BusSource(worker_id, bus, settings.worker_lock_seconds)
+        source = BusSource(worker_id, KitBus(bus), settings.worker_lock_seconds)
         if database is not None:
             keeping = keep_sightings(SqlWorkers(database), clock, LogObserver())
             sightings = await stack.enter_async_context(keeping)
@@ -95,5 +100,5 @@ async def open_bus_worker(settings: Settings, worker_id: str, version: str = "")
             def saw(in_work: int) -> None:
                 sightings.saw(WorkerKind.WORKER, worker_id, identity.instance, identity.version, in_work)
 
-            source = BusSource(worker_id, bus, settings.worker_lock_seconds, saw)
+            source = BusSource(worker_id, KitBus(bus), settings.worker_lock_seconds, saw)
         yield await stack.enter_async_context(source)

@@ -32,7 +32,8 @@ SECTIONS = (
 )
 """Every command, by its heading in `lucius --help`."""
 
-EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:<3}  {meaning}" for code, meaning in EXIT_CODES.items())
+HELP_CHARS_MAX = 100
+"""Help is no wider than this, on wider terminals too."""
 
 
 class SectionedGroup(click.Group):
@@ -54,8 +55,15 @@ class SectionedGroup(click.Group):
             with formatter.section(heading):
                 formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names])
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
 
-@click.group(cls=SectionedGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(
+    cls=SectionedGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_CHARS_MAX},
+)
 @click.option("--url", envvar="LUCIUS_URL", default=URL_DEFAULT, show_default=True, help="The server. [LUCIUS_URL]")
 @click.option(
     "--api-key",

@@ -27,7 +27,14 @@ def composer(clock: Clock, signer: TokenSigner, urls: CallbackUrls, trace: Trace
         body, properties = build_directive(job, step_index, clock.now(), signer, urls, trace(job, step_index))
         step = job.steps[step_index]
         name = message_id(job.job_id, step.spec.step_id, step.attempt_no)
-        return Message(id=name, topic=job.spec.routing.topic, body=body, properties=properties)
+        return Message(
+            id=name,
+            topic=job.spec.routing.topic,
+            body=body,
+            properties=properties,
+            subject=step.spec.step_type,
+            correlation_id=job.spec.correlation_id,
+        )
 
     return compose
 

@@ -30,6 +30,12 @@ class Message(Struct, frozen=True, kw_only=True):
     properties: Mapping[str, Any]
     deliver_at: Instant | None = None
     """Not delivered before this time."""
+    content_type: str = "application/json"
+    """What the body is. This and the next two are for consumers that are not LUCIUS; a bus that has a place for them
+    passes them on."""
+    subject: str = ""
+    """What the message is about in a word: the step type of a directive, the type of a runbook's message."""
+    correlation_id: str = ""
 
 
 class Subscription(Struct, frozen=True, kw_only=True):
@@ -42,6 +48,9 @@ class Subscription(Struct, frozen=True, kw_only=True):
     delivery_max: int = 10
     """After this many deliveries without being settled, a message becomes a dead letter."""
     ttl_seconds: float = 14 * 86_400.0
+    lock_seconds: float = 60.0
+    """How long a message stays locked after its receiver has died, on a bus where that is a property of the
+    subscription. Receivers say themselves for how long they lock messages."""
     keeps_dead_bodies: bool = False
     """Whether a dead letter keeps its body, to be read or sent again. False if bodies contain a secret: the directive
     of an attempt can be rebuilt from the ledger at any time."""

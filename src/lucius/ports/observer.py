@@ -19,6 +19,9 @@ class Observer:
     def callback_answered(self, kind: str, outcome: str) -> None:
         """`kind` is ACK, RESULT or HEARTBEAT; `outcome` the answer, or FORGED."""
 
+    def reply_refused(self, code: str) -> None:
+        """A message on a reply topic is malformed or forged, and a dead letter now."""
+
     def dispatched(self, count: int, lag_seconds: float) -> None:
         """A bus outside the ledger's database took directives; the oldest attempt was this old."""
 
@@ -90,6 +93,10 @@ class Observers(Observer):
     def callback_answered(self, kind: str, outcome: str) -> None:
         for observer in self._observers:
             observer.callback_answered(kind, outcome)
+
+    def reply_refused(self, code: str) -> None:
+        for observer in self._observers:
+            observer.reply_refused(code)
 
     def dispatched(self, count: int, lag_seconds: float) -> None:
         for observer in self._observers:

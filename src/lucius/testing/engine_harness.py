@@ -12,7 +12,16 @@ from msgspec import Raw, Struct
 
 from lucius.domain.attempt import Failure, Verdict
 from lucius.domain.effects import Event, Outcome
-from lucius.domain.inputs import Acked, CancelAsked, ForceCancelAsked, HeartbeatSeen, PauseAsked, Resulted, ResumeAsked
+from lucius.domain.inputs import (
+    Acked,
+    Callback,
+    CancelAsked,
+    ForceCancelAsked,
+    HeartbeatSeen,
+    PauseAsked,
+    Resulted,
+    ResumeAsked,
+)
 from lucius.domain.job import Job, JobStatus
 from lucius.domain.protocol import Policy
 from lucius.domain.routing import LANE_TOPICS
@@ -175,19 +184,22 @@ class EngineHarness:
     async def finds_nothing(self, service: str = "ocr") -> bool:
         return not await self.bus.receive(LANE_TOPICS, service, 1, 60.0, QUIET_SECONDS)
 
+    async def _call_back(self, work: Work, fact: Callback, engine: Engine | None = None) -> CallbackReply:
+        return await self._reply(work.job_id, fact, engine)
+
     async def ack(self, work: Work, engine: Engine | None = None) -> CallbackReply:
-        return await self._reply(work.job_id, Acked(*work.about), engine)
+        return await self._call_back(work, Acked(*work.about), engine)
 
     async def heartbeat(self, work: Work, progress: float | None = None, engine: Engine | None = None) -> CallbackReply:
-        return await self._reply(work.job_id, HeartbeatSeen(*work.about, progress=progress), engine)
+        return await self._call_back(work, HeartbeatSeen(*work.about, progress=progress), engine)
 
     async def succeed(self, work: Work, artifacts: Any = None, engine: Engine | None = None) -> CallbackReply:
         raw = Raw(msgspec.json.encode(artifacts))
-        return await self._reply(work.job_id, Resulted(*work.about, verdict=Verdict.SUCCEEDED, artifacts=raw), engine)
+        return await self._call_back(work, Resulted(*work.about, verdict=Verdict.SUCCEEDED, artifacts=raw), engine)
 
     async def fail(self, work: Work, **fields: Any) -> CallbackReply:
         fields.setdefault("error", Failure("BROKEN", "it broke"))
-        return await self._reply(work.job_id, Resulted(*work.about, verdict=Verdict.FAILED, **fields))
+        return await self._call_back(work, Resulted(*work.about, verdict=Verdict.FAILED, **fields))
 
     async def finish(self, job_id: str) -> Job:
         """Complete all remaining steps, one at a time."""

@@ -57,11 +57,11 @@ class Subscriptions:
         subject = self._names.subscription(subscription.topic, subscription.name)
         await self._jetstream.publish(subject, _encode(subscription), {})
 
-    async def refresh(self) -> None:
-        """Read what has been declared since this process last looked."""
+    async def refresh(self) -> bool:
+        """Read what has been declared since this process last looked; whether there was anything."""
         newest = await self._jetstream.last(self._names.subscriptions, self._names.every_subscription())
         if newest is None or newest.seq == self._version:
-            return
+            return False
         if newest.seq < self._version:  # The stream was deleted and made anew.
             self._version = 0
         page = None
@@ -80,3 +80,4 @@ class Subscriptions:
         self._by_topic = {}
         for one in self._known.values():
             self._by_topic.setdefault(one.topic, []).append(one)
+        return True

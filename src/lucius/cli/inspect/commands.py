@@ -104,7 +104,7 @@ def tenants(connection: Connection, output: str) -> None:
 def workers(connection: Connection, output: str) -> None:
     """Show who asks for work: services and function workers.
 
-    Each instance with its version, what it has in work, and when it was last seen.
+    Each instance with its version, when it was last seen, and how much it had in work when it last asked for more.
     """
     with connection.open() as client:
         answer = client.run(admin_calls.workers())
@@ -276,15 +276,15 @@ def worker_table(items: list[dict[str, Any]], now: datetime) -> Table:
             text_of(one.get("name")),
             text_of(one.get("instance")),
             "yes" if one.get("present") else "no",
-            text_of(one.get("in_work")),
             distance(one.get("last_seen_at"), now),
+            text_of(one.get("in_work")),
             text_of(one.get("version")),
         )
         for one in items
     ]
     columns = (
-        Column("Kind", dispensable=2), Column("Name"), Column("Instance"), Column("There"), Column("In work"),
-        Column("Last seen"), Column("Version", dispensable=1),
+        Column("Kind", dispensable=2), Column("Name"), Column("Instance"), Column("There"),
+        Column("Last seen"), Column("In work then"), Column("Version", dispensable=1),
     )  # fmt: skip
     return Table(columns, rows)
 

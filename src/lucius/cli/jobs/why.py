@@ -13,7 +13,7 @@ from typing import Any
 
 from lucius.cli.jobs.render import Job, Step, instance_of, raised_at, ref_text, waiting_of
 from lucius.cli.output.formatting import distance, error_text, moment, moment_text, text_of, time_taken
-from lucius.cli.output.program import as_typed, hint
+from lucius.cli.output.program import command_lines, hint
 
 OVERDUE_SECONDS = 10.0
 """Timers are checked about every second; if one expired this long ago, nothing is checking it."""
@@ -67,8 +67,7 @@ def explanation_lines(explanation: Explanation) -> list[str]:
     sentences = [hint(sentence) for sentence in explanation.sentences]
     if not explanation.commands:
         return sentences
-    steps = [line for command, use in explanation.commands for line in (f"  {as_typed(command)}", f"      {use}")]
-    return [*sentences, "Next:", *steps]
+    return [*sentences, "Next:", *command_lines(explanation.commands)]
 
 
 # --- A job that waits ------------------------------------------------------------------------------------------------

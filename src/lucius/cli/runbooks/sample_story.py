@@ -47,7 +47,7 @@ SENTENCES = {
     "step-failed": "{step} failed for {member}, retries included: {reason}",
     "rollback-started": "rollback {list} begins for {member}: {steps}",
     "rollback-done": "rollback {list} is done for {member}",
-    "batch-ended": "the batch is {status}: {reason}",
+    "batch-ended": "the batch has ended: {reason}",
 }
 """Other events are shown as by `lucius batch events`."""
 
