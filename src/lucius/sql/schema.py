@@ -155,9 +155,9 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(13, "dead letters that were redriven or dismissed", DEAD_LETTER_CLOSINGS, oldest_program=12),
     Migration(14, "bulk operations, and who asks for work", (*OPERATION_TABLES, *WORKER_TABLES), oldest_program=12),
     Migration(15, "fairness between the tenants of a lane", HELD_ATTEMPTS, TENANTS_TAKE_TURNS, oldest_program=12),
-    Migration(17, "sign-in links and sessions of the console", CONSOLE_TABLES, oldest_program=12),
+    Migration(16, "sign-in links and sessions of the console", CONSOLE_TABLES, oldest_program=12),
     Migration(
-        18, "what has changed in a batch, under numbers that followers ask for", BATCH_CHANGES, oldest_program=12
+        17, "what has changed in a batch, under numbers that followers ask for", BATCH_CHANGES, oldest_program=12
     ),
 )
 
