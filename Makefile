@@ -12,6 +12,8 @@ PYTHONS := 3.11 3.12 3.13 3.14
 LONG_FORMS = $(shell grep -rlE 'tests\.long_form' tests --include='test_*.py' | grep -v '^tests/attack/')
 export UV_PYTHON_DOWNLOADS := never
 export UV_SYSTEM_CERTS := 1
+# Without bytecode files every start of LUCIUS compiles it again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup wheel run migrate check test test-long test-matrix attack coverage bench lock diagrams clean
 
@@ -20,12 +22,13 @@ help: ## List the targets
 
 setup: $(STAMP) ## Install LUCIUS and its tools into .venv
 
-$(STAMP): requirements/dev.txt pyproject.toml
+$(STAMP): requirements/dev.txt pyproject.toml src/lucius/console/vendor.json
 	@echo "Installing LUCIUS into $(VENV) (once, and when its requirements change): a minute or so …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements/dev.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@$(BIN)/python src/lucius/console/vendor.py
 	@touch $(STAMP)
 	@echo "Installed $(BIN)/lucius."
 
@@ -49,6 +52,7 @@ check: setup ## Lint, types, architecture
 
 # More workers than cores: many tests wait for a clock, a process or a server most of their time.
 test: check ## Every check and every test, against real servers
+	@$(BIN)/python -m compileall -q -j 0 src
 	@$(BIN)/pytest -n 4 --dist worksteal --durations 20
 
 test-long: attack ## The long forms of tests that 'make test' runs briefly

@@ -20,8 +20,11 @@ from lucius.telemetry.metrics import MetricsObserver
 from lucius.telemetry.traces import Traces
 from lucius.usecases.accept import Acceptance
 from lucius.usecases.bulk_operations import Bulk
+from lucius.usecases.changes import Changes
 from lucius.usecases.complete import Completion
+from lucius.usecases.console_sessions import ConsoleSessions
 from lucius.usecases.fair_slots import FairSlots
+from lucius.usecases.lanes import Lanes
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
 from lucius.usecases.query import Queries
@@ -37,6 +40,7 @@ class AppContext(Struct, frozen=True, kw_only=True):
     bulk: Bulk
     pulls: Pulls
     sightings: Sightings
+    lanes: Lanes
     queries: Queries
     runbooks: Runbooks
     engine: Engine
@@ -49,6 +53,8 @@ class AppContext(Struct, frozen=True, kw_only=True):
     list_slots: FairSlots
     stream_slots: FairSlots
     """For the reads of event streams: one caller's streams wait for each other."""
+    changes: Changes
+    console_sessions: ConsoleSessions
     metrics: MetricsObserver
     traces: Traces
     waits: Waits

@@ -25,6 +25,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     bus: str = "sql"
     """`sql` (in the ledger's database), `memory`, `nats://host:port[,host:port]` (NATS JetStream; `tls://…`), or
     `servicebus` (Azure Service Bus)."""
+    bus_replies: bool = False
+    """Whether callbacks are also taken from the bus, from the topics `global-bus-replies-p0` to `-p15`."""
     engine: str = "outbox"
     """`outbox` or `temporal`: what drives new jobs. Each job stays with the engine that accepted it."""
     registry: str = ""
@@ -45,6 +47,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Whether `file` refs are allowed with a shared ledger: everything that uses them is on one machine."""
     platform_file_roots: tuple[str, ...] = ()
     """More folders that `file` refs may be under, as for services: see `lucius.platform.file_roots`."""
+
+    # The console.
+    console: str = "on"
+    """`on` or `off`: whether the API serves the console."""
+    console_url: str = ""
+    """The address that people open the console at, without `/console`; empty means the orchestrator's."""
+    console_session_hours: float = 12.0
 
     # Authentication.
     api_key: str = ""
@@ -115,6 +124,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     # The engine.
     outbox_retry_interval: float = 1.0
+    tenant_unacknowledged_max: int = 16
     sweep_interval: float = 0.25
     repair_interval: float = 60.0
     turn_inputs_max: int = 512
@@ -212,6 +222,18 @@ class Settings(Struct, frozen=True, kw_only=True):
     @property
     def public_url(self) -> str:
         return self.orchestrator_url or f"http://{self.host}:{self.port}"
+
+    @property
+    def has_console(self) -> bool:
+        value = self.console.strip().lower()
+        if value not in ("on", "off"):
+            raise SettingsError(f"LUCIUS_CONSOLE={self.console!r}: must be on or off")
+        return value == "on"
+
+    @property
+    def console_address(self) -> str:
+        """Where people open the console."""
+        return f"{(self.console_url or self.public_url).rstrip('/')}/console"
 
     @property
     def policy(self) -> PolicyOverride:

@@ -6,14 +6,14 @@ OpenAPI document is generated from the same table as the routes.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from lucius import __version__
@@ -45,9 +45,10 @@ class Front:
         await self.app(scope, receive, send)
 
 
-def create_front(context: AppContext) -> Front:
-    """The application behind its front, as a server serves it."""
+def create_front(context: AppContext, pages: Sequence[BaseRoute] = ()) -> Front:
+    """The application behind its front, as a server serves it; `pages` are those of the console."""
     app = create_app(context)
+    app.router.routes.extend(pages)
     direct = {
         (method, route.path): route.endpoint
         for route in app.router.routes

@@ -126,7 +126,7 @@ def endpoint(
     authenticator = context.authenticator
 
     async def admit(request: Request) -> Principal:
-        credential = _credential(request)
+        credential = credential_of(request)
         principal = authenticator.known(credential) or await authenticator.authenticate(credential)
         if role is not None and not principal.may(role):
             raise CallerError.of("FORBIDDEN", f"this call needs the role {role}")
@@ -148,7 +148,7 @@ def endpoint(
     return run
 
 
-def _credential(request: Request) -> str | None:
+def credential_of(request: Request) -> str | None:
     header = find_header(request, b"authorization")
     return None if header is None else header.decode("latin-1")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lucius.api import admin, callbacks, commands, jobs, sightings
 from lucius.api.bulk_table import BULK_OPERATIONS
+from lucius.api.console_links import CONSOLE_OPERATIONS
 from lucius.api.endpoint import Handler
 from lucius.api.operation import BODY_ERRORS, HELD_ERRORS, LIMIT, LIST_ERRORS, Operation, Parameter
 from lucius.api.runbook_operations import RUNBOOK_OPERATIONS
@@ -161,6 +162,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "WorkerList",
     ),
     *BULK_OPERATIONS,
+    *CONSOLE_OPERATIONS,
     *RUNBOOK_OPERATIONS,
     Operation(
         method="GET", path="/healthz", name="healthz", handler=admin.healthz, tag="machines",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -12,11 +11,11 @@ from msgspec import Meta, Raw, Struct
 from starlette.requests import Request
 from starlette.types import Receive
 
-from lucius.api.bodies import UNREADABLE, body_error
 from lucius.domain.errors import CallerError
 from lucius.domain.json_types import stated
 from lucius.domain.strict_json import parse
-from lucius.domain.time import Instant, InstantOutOfRange, from_datetime
+from lucius.domain.time import BadMoment, Instant, InstantOutOfRange, from_datetime, read_moment
+from lucius.usecases.bodies import UNREADABLE, body_error
 
 T = TypeVar("T", bound=Struct)
 Decoded = TypeVar("Decoded")
@@ -44,7 +43,7 @@ async def read_body(request: Request, bytes_max: int, may_be_empty: bool = False
             declared = value
     if declared.isdigit() and (len(declared) > LENGTH_DIGITS_MAX or int(declared) > bytes_max):
         raise _too_large(bytes_max)
-    body = await _read_to_end(request.receive, bytes_max)
+    body = await read_to_end(request.receive, bytes_max)
     if not body and may_be_empty:
         return b""
     if kind != b"application/json" and kind.partition(b";")[0].strip().lower() != b"application/json":
@@ -53,7 +52,7 @@ async def read_body(request: Request, bytes_max: int, may_be_empty: bool = False
     return body
 
 
-async def _read_to_end(receive: Receive, bytes_max: int) -> bytes:
+async def read_to_end(receive: Receive, bytes_max: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -105,21 +104,6 @@ class Cancel(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 JOB_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-class BadMoment(ValueError):
-    """The message continues the name of the field."""
-
-
-def read_moment(text: str) -> datetime:
-    """Raises `BadMoment`."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise BadMoment("must be a date and time in ISO 8601") from None
-    if moment.tzinfo is None:
-        raise BadMoment("must have a time zone, such as Z")
-    return moment
 
 
 class Parameters:

@@ -9,13 +9,14 @@ import math
 import resource
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import anyio.lowlevel
 import uvicorn
 from starlette.applications import Starlette
+from starlette.routing import BaseRoute
 
 from lucius.api.admission import Admission
 from lucius.api.app import Front, create_front
@@ -62,14 +63,16 @@ class Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def served(context: AppContext, listener: socket.socket) -> AsyncIterator[Server]:
+async def served(
+    context: AppContext, listener: socket.socket, pages: Sequence[BaseRoute] = ()
+) -> AsyncIterator[Server]:
     settings = context.settings
     admission = Admission(settings, context.clock.lease_id, context.authenticator.known)
     allowed = _allow_descriptors(settings.connections_max + settings.connections_reserved + OTHER_DESCRIPTORS)
     admission.limit_connections(max(allowed - OTHER_DESCRIPTORS, allowed // 2))
     context.waits.limit_connections(admission.connections_max)
     config = plain_config(
-        create_front(context),
+        create_front(context, pages),
         http=Connection,
         timeout_keep_alive=math.ceil(settings.keep_alive_seconds),
         timeout_graceful_shutdown=STOP_SECONDS,

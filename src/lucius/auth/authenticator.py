@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from hashlib import sha256
 
 from lucius.auth.jwks import Jwks
 from lucius.auth.jwt import TOKEN_CHARS_MAX, TokenRules, TokenVerifier, unauthenticated
@@ -64,6 +65,15 @@ class Authenticator:
                 self._known.clear()
             self._known[authorization] = principal
         return principal
+
+    def key_hash(self, authorization: str | None) -> str | None:
+        """The SHA-256, in hex, of the API key in a header; None if it is not one that is known."""
+        credential = None if self.known(authorization) is None else _credential(authorization or "")
+        return None if credential is None else sha256(credential.encode()).hexdigest()
+
+    def of_key_hash(self, key_hash: str) -> Principal | None:
+        """The principal of the API key with this SHA-256; None if the key is no longer known."""
+        return self._keys.find_by_hash(bytes.fromhex(key_hash))
 
     async def authenticate(self, authorization: str | None) -> Principal:
         """The caller's principal. Raises `CallerError` (UNAUTHENTICATED), or `InfrastructureError` (UNAVAILABLE) while

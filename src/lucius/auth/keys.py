@@ -57,10 +57,15 @@ class ApiKeys:
 
     def find(self, key: str) -> Principal | None:
         """The principal of this key, by the newest valid file."""
+        return (
+            None
+            if len(key) > KEY_CHARS_MAX
+            else self.find_by_hash(sha256(key.encode("utf-8", "surrogatepass")).digest())
+        )
+
+    def find_by_hash(self, digest: bytes) -> Principal | None:
         self.refresh()
-        if len(key) > KEY_CHARS_MAX:
-            return None
-        return self._principals.get(sha256(key.encode("utf-8", "surrogatepass")).digest())
+        return self._principals.get(digest)
 
     def refresh(self) -> None:
         """Read the file again if it has changed; checks at most every two seconds."""

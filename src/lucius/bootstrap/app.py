@@ -19,6 +19,7 @@ from lucius.domain.job import OUTBOX, TEMPORAL
 from lucius.engines.loops import every
 from lucius.engines.outbox import OutboxEngine
 from lucius.ledgers.sql.bulk_operations import SqlBulkOperations
+from lucius.ledgers.sql.console_tokens import SqlConsoleTokens
 from lucius.ledgers.sql.workers import SqlWorkers
 from lucius.local_secrets import callback_keys, data_folder_errors, is_embedded, with_secrets
 from lucius.local_tenant_files import LocalTenantFiles
@@ -26,6 +27,7 @@ from lucius.management import app_checks, clock_check, manage
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine
 from lucius.ports.observer import Observer, Observers
+from lucius.ports.readiness import Check
 from lucius.private_files import make_private_folder
 from lucius.registries.files import FileRegistry, Overrides
 from lucius.settings import Settings, SettingsError
@@ -38,11 +40,15 @@ from lucius.telemetry.traces import open_traces
 from lucius.usecases.accept import Acceptance
 from lucius.usecases.bulk_operations import Bulk
 from lucius.usecases.bulk_runner import BulkRunner
+from lucius.usecases.changes import Changes
 from lucius.usecases.complete import Completion
+from lucius.usecases.console_sessions import ConsoleSessions
 from lucius.usecases.fair_slots import FairSlots
+from lucius.usecases.lanes import Lanes
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
 from lucius.usecases.query import Queries
+from lucius.usecases.replies import Replies
 from lucius.usecases.submit import limits_for, terms_for
 from lucius.usecases.waits import WaitCap, WaitKind, Waits
 from lucius.webhooks import WebhookSender
@@ -58,6 +64,8 @@ from lucius.bootstrap.workers import keep_sightings
 log = logging.getLogger("lucius.sql")
 
 UPGRADE_LOG_SECONDS = 5.0
+SECONDS_OF_HOUR = 3_600
+CHANGES_ELSEWHERE_SECONDS = 0.7
 STREAM_READS_MAX = 2
 STREAM_READS_PER_CALLER_MAX = 1
 STREAM_READ_SECONDS_MAX = 30.0
@@ -74,14 +82,16 @@ async def open_app(
     works: bool = True,
     orchestrates: bool = True,
     schedules: bool = True,
+    takes_replies: bool = True,
     upgrades: bool | None = None,
     clock: Clock | None = None,
 ) -> AsyncIterator[AppContext]:
     """Everything an application needs, opened and running; closed gracefully in reverse order.
 
     `reconciles`: whether it sweeps, repairs and sends webhooks. `works`: whether it polls for Temporal's tasks.
-    `orchestrates` and `schedules`: whether it runs the orchestrator and the scheduler of runbooks. `clock`: this
-    machine's clock; that of a shared database takes precedence.
+    `orchestrates` and `schedules`: whether it runs the orchestrator and the scheduler of runbooks. `takes_replies`:
+    whether it takes callbacks from the bus, if the settings say so. `clock`: this machine's clock; that of a shared
+    database takes precedence.
     """
     settings = with_secrets(settings)
     if settings.engine not in (OUTBOX, TEMPORAL):
@@ -101,7 +111,8 @@ async def open_app(
                 await schema.verify(database)
         clock = await stack.enter_async_context(open_clock(settings, database, LogObserver(), clock))
         metrics = MetricsObserver(clock, lambda tenant_id: tenant_id in registry.snapshot().tenants)
-        observer = Observers(metrics, LogObserver())
+        changes = Changes()
+        observer = Observers(metrics, LogObserver(), changes)
         ledger, bus = open_stores(settings, database, clock)
         await stack.enter_async_context(ledger)
         await stack.enter_async_context(bus)
@@ -135,6 +146,7 @@ async def open_app(
         else:
             tables = database
         sightings = await stack.enter_async_context(keep_sightings(SqlWorkers(tables), clock, observer, reconciles))
+        stack.callback(_note_changes_elsewhere(changes, database, settings, observer).cancel)
         runbooks = await stack.enter_async_context(
             open_configured_runbooks(
                 settings, tables, bus, clock, observer, orchestrates, schedules, sightings.absent_worker
@@ -146,11 +158,17 @@ async def open_app(
         authenticator = Authenticator(settings)
         checks = app_checks(ledger, bus, engine, registry, authenticator, runbooks, schedules)
         checks.append(clock_check(clock, settings.clock_skew_seconds_max))
-        management = manage(checks, metrics, ledger, bus, runbooks, registry)
-        stack.callback(management.readiness.close)
 
         def terms_of(tenant_id: str) -> Terms:
             return terms_for(registry.snapshot(), files, tenant_id)
+
+        completion = Completion(engine, signer, clock, observer, terms_of, settings.artifacts_bytes_max)
+        if settings.bus_replies and takes_replies:
+            replies = Replies(bus, ledger, completion, observer, settings.artifacts_bytes_max)
+            await stack.enter_async_context(replies)
+            checks.append(Check(name="replies", look=replies.health, is_vital=False))
+        management = manage(checks, metrics, ledger, bus, runbooks, registry, sightings)
+        stack.callback(management.readiness.close)
 
         operations = Operations(
             engine, queries, ledger, clock,
@@ -164,11 +182,12 @@ async def open_app(
         yield AppContext(
             settings=settings,
             acceptance=acceptance,
-            completion=Completion(engine, signer, clock, observer, terms_of),
+            completion=completion,
             operations=operations,
             bulk=Bulk(bulk_store, ledger, clock, settings.operation_jobs_max),
             pulls=Pulls(registry, bus, engine, acceptance),
             sightings=sightings,
+            lanes=Lanes(bus, ledger, sightings),
             queries=queries,
             runbooks=runbooks,
             engine=engine,
@@ -184,12 +203,28 @@ async def open_app(
             stream_slots=FairSlots(
                 STREAM_READS_MAX, STREAM_READS_PER_CALLER_MAX, settings.streams_max, STREAM_READ_SECONDS_MAX
             ),
+            changes=changes,
+            console_sessions=ConsoleSessions(
+                SqlConsoleTokens(tables), clock, settings.console_session_hours * SECONDS_OF_HOUR
+            ),
             metrics=metrics,
             traces=traces,
             waits=_waits(settings, observer),
             management=management,
             stopping=asyncio.Event(),
         )  # fmt: skip
+
+
+def _note_changes_elsewhere(
+    changes: Changes, database: Database | None, settings: Settings, observer: Observer
+) -> asyncio.Task[None]:
+    """On a shared ledger, other processes change jobs too: whoever follows looks again."""
+
+    async def note() -> None:
+        if settings.engine == TEMPORAL or (database is not None and database.is_shared):
+            changes.note_all()
+
+    return every(CHANGES_ELSEWHERE_SECONDS, "changes elsewhere", note, observer)
 
 
 @asynccontextmanager

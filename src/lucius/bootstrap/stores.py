@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -72,10 +72,8 @@ def open_stores(settings: Settings, database: Database | None, clock: Clock) -> 
     bus: Bus
     if settings.bus == "memory":
         bus = MemoryBus(clock, dead_seconds=settings.dead_message_seconds)
-    elif settings.bus.startswith(NATS_SCHEMES):
-        bus = open_nats_bus(settings, clock)
-    elif settings.bus == SERVICEBUS:
-        bus = open_servicebus(settings, clock)
+    elif (broker := broker_of(settings)) is not None:
+        bus = broker(settings, clock)
     elif settings.bus != "sql":
         raise SettingsError(f"LUCIUS_BUS={settings.bus!r}: must be sql, memory, nats://host:port or servicebus")
     elif database is None:
@@ -85,6 +83,13 @@ def open_stores(settings: Settings, database: Database | None, clock: Clock) -> 
         sql_bus = make(database, clock, dead_seconds=settings.dead_message_seconds)
         return SqlLedger(database, sql_bus), sql_bus
     return (MemoryLedger() if database is None else SqlLedger(database)), bus
+
+
+def broker_of(settings: Settings) -> Callable[[Settings, Clock], Bus] | None:
+    """What makes the bus, if it is on a broker."""
+    if settings.bus.startswith(NATS_SCHEMES):
+        return open_nats_bus
+    return open_servicebus if settings.bus == SERVICEBUS else None
 
 
 def open_nats_bus(settings: Settings, clock: Clock) -> Bus:

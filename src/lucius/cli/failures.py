@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
 import click
 
 from lucius.cli.output.program import hint
+from lucius.cli.output.wrapping import for_terminal
 from lucius.client import errors as client_errors
 from lucius.client.errors import ClientError
 
@@ -55,6 +57,10 @@ class CommandFailed(click.ClickException):
 
     def format_message(self) -> str:
         return hint(self.message)
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        stream = file or sys.stderr
+        click.echo(for_terminal(f"Error: {self.format_message()}", stream), file=stream)
 
 
 class Unusable(CommandFailed):

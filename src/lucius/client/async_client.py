@@ -47,6 +47,7 @@ class AsyncBatches(Awaiting):
     wait = awaiting(batch_calls.wait, answers.BATCH)
     members = awaiting(batch_calls.members, answers.MEMBERS)
     events = awaiting(batch_calls.events, answers.RUNBOOK_EVENTS)
+    grid = awaiting(batch_calls.grid, answers.JSON)
     export = awaiting(batch_calls.export, answers.CSV)
     advance = awaiting(batch_calls.advance, answers.JSON)
     cancel = awaiting(batch_calls.cancel, answers.JSON)
@@ -79,6 +80,7 @@ class AsyncAdmin(Awaiting):
     lanes = awaiting(admin_calls.lanes, answers.JSON)
     tenants = awaiting(admin_calls.tenants, answers.JSON)
     workers = awaiting(admin_calls.workers, answers.JSON)
+    console_link = awaiting(admin_calls.console_link, answers.JSON)
     dead_letters = awaiting(admin_calls.dead_letters, answers.JSON)
     dismiss = awaiting(admin_calls.dismiss, answers.JSON)
 

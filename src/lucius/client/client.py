@@ -47,6 +47,7 @@ class Batches(Blocking):
     wait = blocking(batch_calls.wait, answers.BATCH)
     members = blocking(batch_calls.members, answers.MEMBERS)
     events = blocking(batch_calls.events, answers.RUNBOOK_EVENTS)
+    grid = blocking(batch_calls.grid, answers.JSON)
     export = blocking(batch_calls.export, answers.CSV)
     advance = blocking(batch_calls.advance, answers.JSON)
     cancel = blocking(batch_calls.cancel, answers.JSON)
@@ -79,6 +80,7 @@ class Admin(Blocking):
     lanes = blocking(admin_calls.lanes, answers.JSON)
     tenants = blocking(admin_calls.tenants, answers.JSON)
     workers = blocking(admin_calls.workers, answers.JSON)
+    console_link = blocking(admin_calls.console_link, answers.JSON)
     dead_letters = blocking(admin_calls.dead_letters, answers.JSON)
     dismiss = blocking(admin_calls.dismiss, answers.JSON)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from msgspec.structs import replace
 
 from lucius.api.management import listen_for_management, managed
 from lucius.api.serving import STOP_SECONDS, listen, reachable, served
+from lucius.app_context import AppContext
 from lucius.bootstrap import open_app
+from lucius.console import console_routes
 from lucius.domain.job import TEMPORAL
 from lucius.local_secrets import with_secrets
 from lucius.roles.running import first_of, run, say_stopped
@@ -28,11 +31,11 @@ def run_up(settings: Settings, services: bool = True, sample: Sample | None = No
     run(_up(settings, services, sample), settings)
 
 
-def run_profile(settings: Settings, **options: Any) -> None:
+def run_profile(profile: str, settings: Settings, ports: dict[str, int], **options: Any) -> None:
     """Every role as a separate process, with the servers that they need."""
-    from lucius.profiles.temporal import run_profile
+    from lucius.profiles.profile import Ports, run_profile
 
-    run_profile(settings, **options)
+    run_profile(profile, settings, ports=Ports(**ports), **options)
 
 
 async def _up(settings: Settings, services: bool, sample: Sample | None) -> None:
@@ -49,9 +52,12 @@ async def _up(settings: Settings, services: bool, sample: Sample | None) -> None
     async with (
         open_app(settings) as context,
         managed(context.management, port) as address,
-        served(context, listener) as server,
+        served(context, listener, console_routes(context)) as server,
     ):
-        print(_greeting(context.settings, services, address, has_own_key), file=sys.stderr, flush=True)
+        greeting = _greeting(context.settings, services, address, has_own_key)
+        print(f"{greeting}\n{await console_line(context)}", file=sys.stderr, flush=True)
+        if sample is None and sys.stderr.isatty():
+            print("Press Ctrl-C to stop it.", file=sys.stderr, flush=True)
         stop = asyncio.Event()
         helpers: list[asyncio.Task[object]] = []
         if services:
@@ -65,7 +71,7 @@ async def _up(settings: Settings, services: bool, sample: Sample | None) -> None
             )
             helpers.append(asyncio.create_task(serving))
             if sample is not None:
-                helpers.append(asyncio.create_task(_sample(sample, context.settings, url, data)))
+                helpers.append(asyncio.create_task(_sample(sample, context, url, data)))
         # Services end by themselves only if they cannot start, which must be reported.
         await first_of(server.until_stopped(), *helpers[:1])
         stop.set()
@@ -100,9 +106,22 @@ def _raise_failure(services: asyncio.Task[object], settings: Settings) -> None:
         raise error
 
 
-async def _sample(sample: Sample, settings: Settings, url: str, data: Path) -> None:
-    await sample(url, settings.api_key, data)
-    print(f"\nLUCIUS stays up at {url}. Press Ctrl-C to stop it.", file=sys.stderr, flush=True)
+async def _sample(sample: Sample, context: AppContext, url: str, data: Path) -> None:
+    await sample(url, context.settings.api_key, data)
+    line = await console_line(context)
+    print(f"\nLUCIUS stays up at {url}. Press Ctrl-C to stop it.\n{line}", file=sys.stderr, flush=True)
+
+
+async def console_line(context: AppContext) -> str:
+    """Where the console is: as a link that signs in, if there is a key to sign in as."""
+    settings = context.settings
+    if not settings.has_console:
+        return "  console     off"
+    if not settings.api_key:
+        return f"  console     {settings.console_address}/"
+    link = await context.console_sessions.new_link(sha256(settings.api_key.encode()).hexdigest())
+    how = "signs in once, within a minute; 'lucius console link' makes another"
+    return f"  console     {settings.console_address}/sign-in/{link.token}\n              ({how})"
 
 
 def _greeting(settings: Settings, services: bool, management: str, has_own_key: bool) -> str:

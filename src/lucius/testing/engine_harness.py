@@ -13,7 +13,16 @@ from msgspec.structs import replace
 
 from lucius.domain.attempt import Failure, Verdict
 from lucius.domain.effects import Event, Outcome
-from lucius.domain.inputs import Acked, CancelAsked, ForceCancelAsked, HeartbeatSeen, PauseAsked, Resulted, ResumeAsked
+from lucius.domain.inputs import (
+    Acked,
+    Callback,
+    CancelAsked,
+    ForceCancelAsked,
+    HeartbeatSeen,
+    PauseAsked,
+    Resulted,
+    ResumeAsked,
+)
 from lucius.domain.job import Job, JobStatus
 from lucius.domain.protocol import Policy
 from lucius.domain.routing import LANE_TOPICS
@@ -57,6 +66,10 @@ class Work(Struct, frozen=True):
     @property
     def about(self) -> tuple[str, int, str]:
         return self.body["stepId"], self.body["attempt_no"], self.body["lease_id"]
+
+
+def read_work(delivery: Delivery) -> Work:
+    return Work(delivery.ref, msgspec.json.decode(delivery.body))
 
 
 MakeEngine = Callable[[Ledger, Bus, Clock], Engine]
@@ -169,7 +182,7 @@ class EngineHarness:
         return await self._reply(job_id, ResumeAsked("operator"))
 
     async def _reply(self, job_id: str, fact: Any, engine: Engine | None = None) -> CallbackReply:
-        reply = await (engine or self.engine).tell(job_id, "acme", fact)
+        reply = await (engine or self.engine).tell(job_id, None, fact)
         assert reply is not None, f"there is no job {job_id}"
         return reply
 
@@ -179,7 +192,7 @@ class EngineHarness:
         """The next directive for a service; fails if there is none."""
         taken = await self.bus.receive(LANE_TOPICS, service, 1, lock_seconds, PATIENCE_SECONDS)
         assert len(taken) == 1, f"no directive for {service}"
-        return Work(taken[0].ref, msgspec.json.decode(taken[0].body))
+        return read_work(taken[0])
 
     async def receive(self, service: str = "ocr") -> Sequence[Delivery]:
         """Whatever waits for a service, or comes within a moment."""
@@ -188,19 +201,22 @@ class EngineHarness:
     async def finds_nothing(self, service: str = "ocr") -> bool:
         return not await self.bus.receive(LANE_TOPICS, service, 1, 60.0, QUIET_SECONDS)
 
+    async def _call_back(self, work: Work, fact: Callback, engine: Engine | None = None) -> CallbackReply:
+        return await self._reply(work.job_id, fact, engine)
+
     async def ack(self, work: Work, engine: Engine | None = None) -> CallbackReply:
-        return await self._reply(work.job_id, Acked(*work.about), engine)
+        return await self._call_back(work, Acked(*work.about), engine)
 
     async def heartbeat(self, work: Work, progress: float | None = None, engine: Engine | None = None) -> CallbackReply:
-        return await self._reply(work.job_id, HeartbeatSeen(*work.about, progress=progress), engine)
+        return await self._call_back(work, HeartbeatSeen(*work.about, progress=progress), engine)
 
     async def succeed(self, work: Work, artifacts: Any = None, engine: Engine | None = None) -> CallbackReply:
         raw = Raw(msgspec.json.encode(artifacts))
-        return await self._reply(work.job_id, Resulted(*work.about, verdict=Verdict.SUCCEEDED, artifacts=raw), engine)
+        return await self._call_back(work, Resulted(*work.about, verdict=Verdict.SUCCEEDED, artifacts=raw), engine)
 
     async def fail(self, work: Work, **fields: Any) -> CallbackReply:
         fields.setdefault("error", Failure("BROKEN", "it broke"))
-        return await self._reply(work.job_id, Resulted(*work.about, verdict=Verdict.FAILED, **fields))
+        return await self._call_back(work, Resulted(*work.about, verdict=Verdict.FAILED, **fields))
 
     async def finish(self, job_id: str) -> Job:
         """Complete all remaining steps, one at a time."""

@@ -7,6 +7,7 @@ never answers.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -28,8 +29,8 @@ class EnginePastDirectives:
         if harness.ledger.enlists(harness.bus):
             assert await harness.bus.dead_letters(10) == []
             return
-        named = {"service": "ocr", "jobId": "j", "stepId": "s", "attempt_no": 1}
-        strays = {
+        named: dict[str, Any] = {"service": "ocr", "jobId": "j", "stepId": "s", "attempt_no": 1}
+        strays: dict[str, tuple[bytes, dict[str, Any]]] = {
             "no job": (b"{}", {"service": "ocr"}),
             "no number": (b"{}", {**named, "attempt_no": "1"}),
             "no JSON": (b"not JSON", named),

@@ -16,7 +16,7 @@ from lucius.buses.servicebus.faults import Problems
 from lucius.buses.servicebus.held import TICK_SECONDS, HeldMessages
 from lucius.buses.servicebus.identity import open_client, open_credential
 from lucius.buses.servicebus.lane import BUSY_SECONDS, SILENCE_SECONDS
-from lucius.buses.servicebus.messages import instant_of, to_wire
+from lucius.buses.servicebus.messages import id_of, instant_of, to_wire
 from lucius.buses.servicebus.options import ServiceBusOptions
 from lucius.buses.servicebus.queue_proof import QueueProof
 from lucius.buses.servicebus.receiving import GATHER_SECONDS, LOOK_SECONDS, Receiving
@@ -45,6 +45,8 @@ MESSAGE_BYTES_MAX = 262_144
 
 
 class ServiceBus:
+    takes_turns = False
+
     def __init__(
         self,
         options: ServiceBusOptions,
@@ -224,6 +226,7 @@ class ServiceBus:
             ready=len(waiting) - locked,
             locked=locked,
             dead=len(dead),
+            redelivered=sum(_deliveries(one, message, self._held) > 1 for message in waiting),
             oldest_at=instant_of(_first(waiting)) if waiting else None,
         )
 
@@ -278,6 +281,12 @@ class ServiceBus:
             return
         self._forgot_at = now
         await asyncio.gather(*(self._dead.forget_old(one) for one in list(self._subscriptions.values())))
+
+
+def _deliveries(one: Subscription, message: ServiceBusReceivedMessage, held: HeldMessages) -> int:
+    """With the one that is under way, if it is to this process."""
+    is_held = DeliveryRef(one.topic, one.name, id_of(message) or "") in held
+    return (message.delivery_count or 0) + is_held
 
 
 def _first(messages: Sequence[ServiceBusReceivedMessage]) -> Any:

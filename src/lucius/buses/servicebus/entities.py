@@ -11,6 +11,7 @@ from lucius.ports.bus import Subscription
 
 LOCK_SECONDS_MIN = 5.0
 LOCK_SECONDS_MAX = 300.0
+DELIVERY_MAX = 2_000
 DUPLICATE_SECONDS = 3_600.0
 """A message whose fate is unknown is sent again with the same id; after this long that could make it two."""
 RULE = "lucius"
@@ -40,7 +41,7 @@ def plan(subscriptions: Iterable[Subscription], more_topics: Iterable[str] = ())
             SubscriptionPlan(
                 name=one.name,
                 lock=dt.timedelta(seconds=seconds),
-                delivery_max=one.delivery_max,
+                delivery_max=min(one.delivery_max, DELIVERY_MAX),
                 ttl=dt.timedelta(seconds=one.ttl_seconds),
                 where=tuple(sorted(one.where.items())),
             )

@@ -16,6 +16,8 @@ import click
 
 from lucius.cli.connection import open_session
 from lucius.cli.failures import CommandFailed, Unreachable
+from lucius.cli.output.printing import show_sentence
+from lucius.cli.runbooks.progress import ending_sentence
 from lucius.cli.runbooks.sample_story import Story, faults_of
 from lucius.cli.serve.server import server_packages
 from lucius.client.calls import runbooks as runbook_calls
@@ -65,6 +67,7 @@ async def _server(folder: Path) -> AsyncIterator[tuple[str, str, asyncio.Future[
 
         from lucius.api.serving import listen, served
         from lucius.bootstrap import open_app
+        from lucius.console import console_routes
         from lucius.local_secrets import with_secrets
         from lucius.settings import Settings
         from lucius.telemetry.logs import configure_logs
@@ -74,7 +77,7 @@ async def _server(folder: Path) -> AsyncIterator[tuple[str, str, asyncio.Future[
     configure_logs(settings)
     listener = listen(settings)
     settings = replace(settings, port=listener.getsockname()[1])
-    async with open_app(settings) as context, served(context, listener) as server:
+    async with open_app(settings) as context, served(context, listener, console_routes(context)) as server:
         click.echo(f"A temporary server is up at {context.settings.public_url}, in {folder}.")
         stopped = asyncio.ensure_future(server.until_stopped())
         try:
@@ -115,10 +118,8 @@ def _run_story(story: Story) -> bool:
     for fault in faults:
         click.echo(f"Not as expected: {fault}", err=True)
     if not faults:
-        click.echo(
-            "\nAs expected: 7 mailboxes were moved, 1 failed and was rolled back, 1 was removed.\n"
-            f"Batch {batch['batch_id']} failed, because one of its members did."
-        )
+        click.echo("\nAs expected: 7 mailboxes were moved, 1 failed and was rolled back, 1 was removed.")
+        show_sentence(ending_sentence(batch))
     return not faults
 
 

@@ -33,6 +33,11 @@ def dead_letters(*, limit: int = DEAD_LETTERS_LIMIT, cursor: str = "", dismissed
     return content_of((yield get("/v1/admin/dead-letters", query)))
 
 
+def console_link() -> Script[Json]:
+    """A link that signs in to the console, once and within a minute."""
+    return content_of((yield post("/v1/console-links", {})))
+
+
 def dismiss(job_id: str, *, reason: str) -> Script[Json]:
     """Take a job that failed permanently off the list of dead letters."""
     path = f"/v1/admin/dead-letters/{quote(job_id, safe='')}:dismiss"

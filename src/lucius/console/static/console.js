@@ -1,0 +1,154 @@
+// What pages do in the browser besides htmx: times in the reader's zone, live pieces that hold still, copying.
+"use strict";
+
+(() => {
+  // --- Times -----------------------------------------------------------------------------------------------------
+
+  const shown = new Intl.DateTimeFormat(undefined, {
+    year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
+    hourCycle: "h23", timeZoneName: "short",
+  });
+
+  function distance(milliseconds) {
+    const seconds = Math.round(Math.abs(milliseconds) / 1000);
+    if (seconds < 120) return `${seconds} s`;
+    if (seconds < 7200) return `${Math.floor(seconds / 60)} min`;
+    if (seconds < 172800) return `${Math.floor(seconds / 3600)} h`;
+    return `${Math.floor(seconds / 86400)} d`;
+  }
+
+  function showTime(element) {
+    const at = new Date(element.dateTime);
+    if (Number.isNaN(at.getTime())) return;
+    let text = shown.format(at);
+    if ("countdown" in element.dataset) {
+      const left = at.getTime() - Date.now();
+      text += left >= 0 ? ` (in ${distance(left)})` : ` (${distance(left)} ago)`;
+    }
+    if (element.textContent !== text) element.textContent = text;
+    const utc = `${element.dateTime.slice(0, 19).replace("T", " ")} UTC`;
+    if (element.title !== utc) element.title = utc;
+  }
+
+  function showTimes() {
+    document.querySelectorAll("time[datetime]").forEach(showTime);
+  }
+
+  setInterval(() => document.querySelectorAll("time[data-countdown]").forEach(showTime), 1000);
+  new MutationObserver(showTimes).observe(document.body, {childList: true, subtree: true, characterData: true});
+  showTimes();
+
+  // --- Live pieces -----------------------------------------------------------------------------------------------
+
+  const live = document.getElementById("live");
+  const lost = document.getElementById("lost");
+  const pause = document.getElementById("pause");
+  const stale = new Set();
+  let isPaused = false;
+  let wasConnected = false;
+
+  function say(state, words) {
+    if (!live) return;
+    live.dataset.state = state;
+    if (live.textContent !== words) live.textContent = words;
+    lost.hidden = state !== "lost";
+  }
+
+  function holdsStill(piece) {
+    if (!("holdsStill" in piece.dataset)) return false;
+    const focused = piece.contains(document.activeElement) && document.activeElement !== piece;
+    return focused || piece.matches(":hover");
+  }
+
+  function refresh(piece) {
+    if (isPaused || document.hidden || holdsStill(piece)) {
+      stale.add(piece);
+      piece.classList.add("stale");
+      return;
+    }
+    stale.delete(piece);
+    piece.classList.remove("stale");
+    htmx.trigger(piece, "refresh");
+  }
+
+  function catchUp() {
+    for (const piece of [...stale]) refresh(piece);
+  }
+
+  function refreshAll() {
+    document.querySelectorAll(".piece").forEach(refresh);
+  }
+
+  function connectAgain(element) {
+    const fresh = element.cloneNode(false);
+    setTimeout(() => {
+      element.replaceWith(fresh);
+      listen(fresh);
+      htmx.process(fresh);
+    }, 3000);
+  }
+
+  function listen(stream) {
+    stream.addEventListener("changed", (event) => {
+      const names = new Set(event.detail.data.split(" "));
+      document.querySelectorAll(".piece").forEach((piece) => {
+        if (piece.dataset.follows.split(" ").some((name) => names.has(name))) refresh(piece);
+      });
+    });
+    stream.addEventListener("ended", () => location.reload());
+    stream.addEventListener("htmx:sse:after:connection", () => {
+      say("live", "live");
+      if (wasConnected) refreshAll();
+      wasConnected = true;
+    });
+    stream.addEventListener("htmx:sse:before:connection", () => {
+      if (wasConnected && !document.hidden) say("lost", "not live");
+    });
+    for (const name of ["htmx:sse:error", "htmx:error", "htmx:response:error"]) {
+      stream.addEventListener(name, () => say("lost", "not live"));
+    }
+    stream.addEventListener("htmx:sse:close", () => say("lost", "not live"));
+    stream.addEventListener("htmx:finally:request", () => {
+      if (live.dataset.state !== "live") {
+        say("lost", "not live");
+        connectAgain(stream);
+      }
+    });
+  }
+
+  const stream = document.getElementById("stream");
+  if (stream) listen(stream);
+  if (pause) {
+    pause.hidden = false;
+    pause.addEventListener("click", () => {
+      isPaused = !isPaused;
+      pause.setAttribute("aria-pressed", String(isPaused));
+      pause.textContent = isPaused ? "Continue" : "Pause";
+      document.body.classList.toggle("paused", isPaused);
+      if (!isPaused) catchUp();
+    });
+  }
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) catchUp(); });
+  document.addEventListener("mouseover", catchUp);
+  document.addEventListener("focusin", catchUp);
+  document.querySelectorAll(".piece[data-every]").forEach((piece) => {
+    setInterval(() => refresh(piece), Number(piece.dataset.every) * 1000);
+  });
+
+  // --- Copying ---------------------------------------------------------------------------------------------------
+
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button[data-copy]");
+    if (!button) return;
+    const source = document.getElementById(button.dataset.copy);
+    const before = button.textContent;
+    try {
+      await navigator.clipboard.writeText(source.textContent);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(source);
+      button.textContent = "Selected: press Ctrl+C";
+    }
+    setTimeout(() => { button.textContent = before; }, 2000);
+  });
+})();

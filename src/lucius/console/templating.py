@@ -1,0 +1,72 @@
+"""Templates: every value is escaped, instants are `<time>`, and tokens are put in last.
+
+What is rendered is shared between viewers, so a form contains a mark where its viewer's CSRF token belongs. The mark is
+random in each process: no value of a job can contain it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from lucius.console.site import Site
+from lucius.domain.time import Instant, iso
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+CSRF_MARK = secrets.token_hex(32)
+
+CSRF_FIELD = Markup(f'<input type="hidden" name="csrf" value="{CSRF_MARK}">')  # noqa: S704 - a constant
+
+
+def instant(value: Instant | str | None) -> Markup:
+    """A time, in UTC until the script shows it in the reader's time zone."""
+    if value is None:
+        return Markup('<span class="none">–</span>')
+    text = iso(value) if isinstance(value, int) else str(value)
+    return Markup('<time datetime="{}">{}</time>').format(text, text[:19].replace("T", " ") + " UTC")
+
+
+def countdown(value: Instant | str | None) -> Markup:
+    """A time, with how long it is until then, which the script keeps up to date."""
+    if value is None:
+        return Markup("")
+    text = iso(value) if isinstance(value, int) else str(value)
+    return Markup('<time datetime="{}" data-countdown>{}</time>').format(text, text[:19].replace("T", " ") + " UTC")
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}".replace(",", " ")
+
+
+@cache
+def static_version(name: str) -> str:
+    """Changes with the file, so that browsers may keep it for long."""
+    return hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+
+
+def open_templates(site: Site) -> Environment:
+    templates = Environment(
+        loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+
+    def static(name: str) -> str:
+        return f"{site.base}/static/{name}?v={static_version(name)}"
+
+    templates.globals.update(base=site.base, static=static, csrf=CSRF_FIELD)
+    templates.filters.update(instant=instant, countdown=countdown, number=number)
+    return templates
+
+
+def with_csrf(html: str, token: str) -> str:
+    return html.replace(CSRF_MARK, token)
+
+
+Values = dict[str, Any]

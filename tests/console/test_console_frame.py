@@ -1,0 +1,122 @@
+"""Signing in, sessions, roles, and what every page has in common."""
+
+from __future__ import annotations
+
+import hashlib
+
+import httpx
+import pytest
+from tests.console.console_browser import OpenTab
+from tests.console.console_server import ACME, ADMIN, READER, Server
+
+from lucius.console import vendor
+
+COOKIE = "lucius_console"
+
+
+def test_vendored_files_are_the_pinned_ones() -> None:
+    assert vendor.missing() == []
+    for name, pinned in vendor.PINNED["files"].items():
+        assert hashlib.sha256((vendor.VENDOR / name).read_bytes()).hexdigest() == pinned["sha256"]
+
+
+def test_slash_leads_to_the_console_and_that_to_signing_in(server: Server) -> None:
+    with httpx.Client(base_url=server.url, follow_redirects=True) as client:
+        answer = client.get("/")
+    assert next(str(one.url) for one in answer.history) == f"{server.url}/"
+    assert str(answer.url).startswith(f"{server.url}/console/sign-in")
+    assert answer.headers["content-security-policy"].startswith("default-src 'self'")
+
+
+def test_link_signs_in_once_and_only_when_the_button_is_pressed(server: Server, open_tab: OpenTab) -> None:
+    link = server.client.post("/v1/console-links").json()["url"]
+    for _ in range(2):
+        assert httpx.get(link).status_code == 200  # Looking at it does not use it up.
+    tab = open_tab()
+    tab.page.goto(link)
+    tab.page.click("main button")
+    tab.page.wait_for_selector("nav")
+    (cookie,) = tab.page.context.cookies()
+    assert (cookie["name"], cookie["httpOnly"], cookie["sameSite"]) == (COOKIE, True, "Strict")
+    assert not cookie["secure"]
+    assert cookie["expires"] > 0
+    again = httpx.post(link)
+    assert again.status_code == 401
+    assert "was used" in again.text
+
+
+def test_key_signs_in_and_leads_where_the_visitor_wanted_to_go(server: Server, open_tab: OpenTab) -> None:
+    tab = open_tab()
+    tab.go("/?x=1")
+    tab.page.fill("#key", "lk_not_a_key")
+    tab.page.click("main button")
+    assert "not known here" in tab.text()
+    tab.page.fill("#key", READER)
+    tab.page.click("main button")
+    tab.page.wait_for_selector("nav")
+    assert tab.page.url == f"{server.url}/console/?x=1"
+    assert "key:reader" in tab.text(".who")
+
+
+@pytest.mark.parametrize("path", ["//evil.example/", "https://evil.example/", "/\\evil.example", "/sign-out"])
+def test_signing_in_never_leads_elsewhere(server: Server, path: str) -> None:
+    answer = httpx.post(f"{server.url}/console/sign-in", data={"key": READER, "next": path})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/console/")
+
+
+def test_sign_out_ends_the_session_on_the_server(server: Server, open_tab: OpenTab) -> None:
+    tab = open_tab(READER)
+    (cookie,) = tab.page.context.cookies()
+    tab.page.click("text=Sign out")
+    tab.page.wait_for_selector("#key")
+    answer = httpx.get(f"{server.url}/console/", cookies={COOKIE: cookie["value"]})
+    assert answer.headers["location"].startswith("/console/sign-in")
+
+
+def test_forms_without_the_token_of_the_session_are_refused(server: Server) -> None:
+    with httpx.Client(base_url=server.url) as client:
+        client.post("/console/sign-in", data={"key": ADMIN})
+        for sent in ({"x": "1"}, {"csrf": "0" * 64}):
+            answer = client.post("/console/sign-out", data=sent)
+            assert answer.status_code == 403
+            assert "another session" in answer.text
+        crossing = client.post("/console/sign-in", data={"key": ADMIN}, headers={"Sec-Fetch-Site": "cross-site"})
+        assert crossing.status_code == 403
+        assert client.get("/console/").status_code == 200
+
+
+def test_page_is_live_and_shows_a_change_within_a_second(server: Server, open_tab: OpenTab) -> None:
+    tab = open_tab(ADMIN)
+    tab.until_live()
+    before = tab.text("#piece-figures")
+    server.submit()
+    tab.page.wait_for_function("before => document.querySelector('#piece-figures').innerText !== before", arg=before)
+
+
+def test_stream_tells_a_visitor_nothing_of_other_tenants(server: Server) -> None:
+    with httpx.Client(base_url=server.url, timeout=10) as client:
+        client.post("/console/sign-in", data={"key": ACME})
+        with client.stream("GET", "/console/stream?names=jobs") as stream:
+            lines = stream.iter_lines()
+            assert next(lines) == "retry: 1000"
+            server.submit(tenant_id="globex")
+            server.submit(tenant_id="acme")
+            told = []
+            for line in lines:
+                told.append(line)
+                if line.startswith("data:"):
+                    break
+    assert [line for line in told if line.startswith("data:")] == ["data: jobs"]
+
+
+def test_stream_refuses_names_that_are_none(server: Server) -> None:
+    with httpx.Client(base_url=server.url) as client:
+        client.post("/console/sign-in", data={"key": ACME})
+        for names in ("", "a b", "x" * 300, ",".join(f"job:{n}" for n in range(50))):
+            assert client.get("/console/stream", params={"names": names}).status_code == 422
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_frame_has_no_axe_violation(open_tab: OpenTab, scheme: str) -> None:
+    tab = open_tab(READER, color_scheme=scheme)
+    assert tab.violations() == []
