@@ -11,15 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from tests.servicebus_server import ServerThread
 
 from lucius import registries
-from lucius.buses.servicebus import ServiceBusOptions
+from lucius.buses.servicebus import ServiceBus, ServiceBusOptions
 from lucius.buses.servicebus.entities import plan
 from lucius.buses.servicebus.printing import as_bicep, as_json
 from lucius.buses.servicebus.provisioning import administration
 from lucius.domain.routing import LANE_TOPICS
 from lucius.ports.bus import BusUnavailable, Subscription
+from lucius.testing.bus_publishing import message
 from lucius.testing.servicebus.config import settings_of
 from lucius.testing.servicebus.filters import Rule
 from lucius.testing.servicebus.tokens import SharedKey
@@ -87,6 +89,30 @@ async def test_check_names_every_difference_and_provision_changes_it(
         ]
         await provisioner.provision(PLAN)
         assert await provisioner.differences(PLAN) == []
+
+
+async def test_depths_are_counted_by_the_administration_api(
+    own_server: ServerThread, options: ServiceBusOptions
+) -> None:
+    """With one look into each subscription that has messages; without the right to count, by peeking."""
+    async with administration(options) as provisioner:
+        await provisioner.provision(PLAN)
+    wrong = structs.replace(options, administration=options.administration.replace("the right key", "a wrong one"))
+    for given in (options, wrong):
+        async with ServiceBus(given, own_server.clock()) as bus:
+            await bus.declare(WANTED)
+            assert await bus.publish([message(f"m {given.administration} {n}", "lane") for n in range(3)]) == [None] * 3
+            [taken] = await bus.receive(["lane"], "ocr", 1, 10.0, 10.0)
+            depths = {(depth.topic, depth.subscription): depth for depth in await bus.depths()}
+            ocr = depths["lane", "ocr"]
+            assert (ocr.ready, ocr.locked, ocr.dead) == (2, 1, 0)
+            assert ocr.oldest_at is not None
+            assert depths["lane", "sis"].oldest_at is None
+            looked = set(bus._browsing._browsers)
+            assert (("lane", "sis", False) in looked) is (given is wrong)
+            await bus.settle([taken.ref])
+            while rest := await bus.receive(["lane"], "ocr", 5, 10.0, 1.0):
+                await bus.settle([delivery.ref for delivery in rest])
 
 
 async def test_wrong_key_and_missing_server_are_said(options: ServiceBusOptions) -> None:

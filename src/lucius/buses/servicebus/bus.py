@@ -11,6 +11,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
 from lucius.buses.servicebus.browsing import Browsing
+from lucius.buses.servicebus.counting import Counting, Counts
 from lucius.buses.servicebus.dead_letters import DeadLetters
 from lucius.buses.servicebus.faults import Problems
 from lucius.buses.servicebus.held import TICK_SECONDS, HeldMessages
@@ -95,6 +96,7 @@ class ServiceBus:
             self._gather_seconds,
             self._look_seconds,
         )
+        self._counting = Counting(self.options, self._credential)
         self._proof = QueueProof(self._browsing, self._held)
         self._dead = DeadLetters(self._browsing, self.problems, self._clock, self._dead_seconds, self._send_one)
         self._tasks = [asyncio.create_task(self._held.keep(), name="service bus: locks")]
@@ -110,6 +112,7 @@ class ServiceBus:
         await asyncio.gather(
             self._receiving.close(),
             self._browsing.close(),
+            self._counting.close(),
             *(sender.close() for sender in self._senders.values()),
             return_exceptions=True,
         )
@@ -214,18 +217,25 @@ class ServiceBus:
 
     async def depths(self) -> list[Depth]:
         every = sorted(self._subscriptions.values(), key=lambda one: (one.topic, one.name))
-        return list(await asyncio.gather(*(self._depth(one) for one in every)))
+        counts = await self._counting.counts(one.topic for one in every)
+        return list(await asyncio.gather(*(self._depth(one, counts) for one in every)))
 
-    async def _depth(self, one: Subscription) -> Depth:
-        waiting = [message async for message in self._browsing.all((one.topic, one.name, False), 1, COUNTED_MAX)]
-        dead = [message async for message in self._browsing.all((one.topic, one.name, True), 1, COUNTED_MAX)]
-        locked = min(self._held.count(one.topic, one.name), len(waiting))
+    async def _depth(self, one: Subscription, counts: Counts | None) -> Depth:
+        place = (one.topic, one.name, False)
+        if counts is None:
+            waiting = [message async for message in self._browsing.all(place, 1, COUNTED_MAX)]
+            dead = len([message async for message in self._browsing.all((one.topic, one.name, True), 1, COUNTED_MAX)])
+            count = len(waiting)
+        else:
+            count, dead = counts.get((one.topic, one.name), (0, 0))
+            waiting = await self._browsing.page(place) if count else []
+        locked = min(self._held.count(one.topic, one.name), count)
         return Depth(
             topic=one.topic,
             subscription=one.name,
-            ready=len(waiting) - locked,
+            ready=count - locked,
             locked=locked,
-            dead=len(dead),
+            dead=dead,
             redelivered=sum(_deliveries(one, message, self._held) > 1 for message in waiting),
             oldest_at=instant_of(_first(waiting)) if waiting else None,
         )
