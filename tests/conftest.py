@@ -81,10 +81,23 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
+@pytest.fixture(scope="session")
+def sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty database at the current schema, of which every test gets a copy."""
+    path = tmp_path_factory.mktemp("sqlite") / "empty.db"
+
+    async def make() -> None:
+        async with SqliteDatabase(path) as database:
+            await upgrade(database)
+
+    asyncio.run(make())
+    return path
+
+
 @pytest.fixture
-async def sqlite_database(tmp_path: Path) -> AsyncIterator[SqliteDatabase]:
+async def sqlite_database(tmp_path: Path, sqlite_file: Path) -> AsyncIterator[SqliteDatabase]:
+    shutil.copy(sqlite_file, tmp_path / "lucius.db")
     async with SqliteDatabase(tmp_path / "lucius.db") as database:
-        await upgrade(database)
         yield database
 
 

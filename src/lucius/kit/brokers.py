@@ -25,8 +25,11 @@ def check_bus_url(url: str, variable: str) -> None:
 
 
 @asynccontextmanager
-async def open_broker(url: str, variable: str, environment: Mapping[str, str] | None = None) -> AsyncIterator[KitBus]:
-    """Raises `ServiceUnusable`, also if the broker cannot be reached within ten seconds."""
+async def open_broker(
+    url: str, variable: str, environment: Mapping[str, str] | None = None, *, makes_streams: bool = False
+) -> AsyncIterator[KitBus]:
+    """`makes_streams`: whether what is missing on the broker is made. Raises `ServiceUnusable`, also if the broker
+    cannot be reached within ten seconds."""
     check_bus_url(url, variable)
     try:
         from lucius.buses.nats import NatsBus, NatsOptions
@@ -47,7 +50,7 @@ async def open_broker(url: str, variable: str, environment: Mapping[str, str] | 
         if not Path(path).is_file():  # noqa: ASYNC240 - before anything is served
             raise ServiceUnusable(f"{name}={path}: there is no such file")
     try:
-        bus = await NatsBus(options, SystemClock(), makes_streams=False).__aenter__()
+        bus = await NatsBus(options, SystemClock(), makes_streams=makes_streams).__aenter__()
     except BusUnavailable as error:
         raise ServiceUnusable(f"{variable}: {error}") from error
     try:

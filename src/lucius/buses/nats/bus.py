@@ -50,6 +50,8 @@ Copies = KeysView[Copy]
 
 
 class NatsBus:
+    takes_turns = False
+
     def __init__(
         self,
         options: NatsOptions,
@@ -308,6 +310,7 @@ class NatsBus:
             locked=locked,
             dead=dead,
             oldest_at=oldest[0].stored_at if oldest else None,
+            redelivered=min(int(info["num_redelivered"]), ready + locked),
         )
 
     async def dead_letters(self, limit: int, topics: Sequence[str] = ()) -> list[DeadLetter]:
