@@ -14,7 +14,7 @@ from lucius.buses.nats import NatsBus
 from lucius.clocks import SystemClock
 from lucius.ports.bus import BusUnavailable, Message, Subscription
 
-MESSAGES = sized(1_500, 100_000)
+MESSAGES = sized(1_000, 100_000)
 BATCH = 50
 LOCK_SECONDS = 5.0
 PATIENCE_SECONDS = sized(90, 2_400)

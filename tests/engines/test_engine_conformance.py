@@ -1,4 +1,8 @@
-"""The outbox engine passes the engine suite over every ledger and bus."""
+"""The outbox engine passes the engine suite over every ledger and bus.
+
+In the short form each database is seen with its own bus and with one outside it: SQLite with the memory bus, PostgreSQL
+with NATS (`test_nats_conformance.py`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.long_form import IS_LONG
 
 from lucius.buses.memory import MemoryBus
 from lucius.buses.sql import JournaledBus, SqlBus
@@ -87,6 +92,8 @@ class TestSqliteLedgerAndMemoryBus(OnMemoryBus):
 
 
 class TestPostgresLedgerAndMemoryBus(OnMemoryBus):
+    __test__ = IS_LONG
+
     @pytest.fixture
     async def ledger(self, postgres_database: PostgresDatabase) -> AsyncIterator[SqlLedger]:
         async with SqlLedger(postgres_database) as ledger:

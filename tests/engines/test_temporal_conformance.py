@@ -1,4 +1,7 @@
-"""The Temporal engine passes the engine suite, on a real Temporal server, over every ledger, and over NATS."""
+"""The Temporal engine passes the engine suite, on a real Temporal server, over every ledger, and over NATS.
+
+SQLite is in the long form only: `tests/temporal` runs this engine on it, and the suite is run on it with other engines.
+"""
 
 from __future__ import annotations
 
@@ -108,6 +111,8 @@ class TestTemporalOnMemory(OnMemoryBus):
 
 
 class TestTemporalOnSqlite(TemporalSuite):
+    __test__ = IS_LONG
+
     @pytest.fixture
     async def bus(self, sqlite_database: SqliteDatabase) -> AsyncIterator[JournaledBus]:
         async with JournaledBus(sqlite_database, SystemClock()) as bus:
@@ -136,14 +141,8 @@ class AboutTheBus:
 
     knows_what_is_queued = EngineSuite.knows_what_is_queued
     test_job_goes_through_its_steps_and_succeeds = EngineSuite.test_job_goes_through_its_steps_and_succeeds
-    test_bus_that_goes_away_in_the_middle_stops_no_callback = (
-        EngineSuite.test_bus_that_goes_away_in_the_middle_stops_no_callback
-    )
     test_publish_whose_answer_was_lost_is_delivered_once = (
         EngineSuite.test_publish_whose_answer_was_lost_is_delivered_once
-    )
-    test_message_the_bus_lost_is_sent_under_a_new_attempt = (
-        EngineSuite.test_message_the_bus_lost_is_sent_under_a_new_attempt
     )
     test_backlog_burns_no_attempts = EngineSuite.test_backlog_burns_no_attempts
     test_engine_that_dies_between_commit_and_publish_loses_nothing = (

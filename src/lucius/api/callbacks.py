@@ -82,10 +82,12 @@ async def _outcome(call: Call, pending: PendingCallback | LuciusError) -> Callba
     try:
         if isinstance(pending, LuciusError):
             raise pending
-        ids = pending.ids
+        ids, traces, completion = pending.ids, call.context.traces, call.context.completion
+        if not traces.enabled:
+            return _shown(await completion.conclude(pending))
         about: dict[str, str | int] = {"job_id": ids.job_id, "step_id": ids.step_id, "attempt_no": ids.attempt_no}
-        with call.context.traces.span(f"callback.{pending.kind.lower()}", pending.traceparent, **about) as span:
-            reply = await call.context.completion.conclude(pending)
+        with traces.span(f"callback.{pending.kind.lower()}", pending.traceparent, **about) as span:
+            reply = await completion.conclude(pending)
             span.set("outcome", reply.outcome.value)
             return _shown(reply)
     except LuciusError as error:
