@@ -84,6 +84,8 @@ async def test_a_job_is_done_by_replies_alone_with_the_trail_of_http(service: Se
     assert await service.callbacks(directive) == [("ACK", "APPLIED"), ("HEARTBEAT", "APPLIED"), ("RESULT", "APPLIED")]
     counted = (await service.api.look("/metrics")).text
     assert 'lucius_callbacks_total{kind="RESULT",outcome="APPLIED"} 1.0' in counted
+    (seen,) = service.context.sightings.all()
+    assert (seen.kind, seen.name, seen.instance) == ("service", "ocr", "replica-1")
 
 
 async def test_bad_messages_are_dead_letters_with_their_reason_and_stop_nobody(service: Service) -> None:

@@ -42,22 +42,25 @@ class TestRepliesOverTheMemoryBus(OverReplies, OnMemory):
     pass
 
 
-if IS_LONG:
+class TestRepliesOverTheBusOfSqlite(OverReplies, OnSqlite):
+    __test__ = IS_LONG
 
-    class TestRepliesOverTheBusOfSqlite(OverReplies, OnSqlite):
-        pass
 
-    class TestRepliesOverNats(OverReplies, OnNats):
-        pass
+class TestRepliesOverNats(OverReplies, OnNats):
+    __test__ = IS_LONG
 
-    class TestRepliesOverTheBusOfPostgres(OverReplies, OnPostgres):
-        pass
 
-    class TestRepliesToTemporal(TemporalOnSqlite):
-        @pytest.fixture
-        async def harness(
-            self, ledger: Ledger, bus: Bus, make_temporal_engine: Callable[[Ledger, Bus, Clock], Engine]
-        ) -> AsyncIterator[EngineHarness]:
-            clock, make = SystemClock(), make_temporal_engine
-            async with ReplyHarness(ledger, bus, clock, make, kill_temporal_engine, answers_at_once=False) as harness:
-                yield harness
+class TestRepliesOverTheBusOfPostgres(OverReplies, OnPostgres):
+    __test__ = IS_LONG
+
+
+class TestRepliesToTemporal(TemporalOnSqlite):
+    __test__ = IS_LONG
+
+    @pytest.fixture
+    async def harness(
+        self, ledger: Ledger, bus: Bus, make_temporal_engine: Callable[[Ledger, Bus, Clock], Engine]
+    ) -> AsyncIterator[EngineHarness]:
+        clock, make = SystemClock(), make_temporal_engine
+        async with ReplyHarness(ledger, bus, clock, make, kill_temporal_engine, answers_at_once=False) as harness:
+            yield harness

@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash.client import Client, envelope, submit
-from tests.crash.processes import CALLBACK_KEYS, QUICK, Process, free_port
+from tests.crash.processes import API_KEY, CALLBACK_KEYS, QUICK, Process, free_port
 from tests.long_form import sized
 from tests.nats_server import NatsServer
 from tests.platform.mortal_audit import Found, audit, until_ended
 from tests.platform.mortal_replicas import Replicas
+
+from lucius.bootstrap import open_app
+from lucius.platform import PlatformService, PlatformSettings
+from lucius.settings import Settings
 
 POLICIES = {
     **QUICK,
@@ -26,6 +30,8 @@ POLICIES = {
 WORK_SECONDS = (0.02, 0.08)
 JOBS = sized(12, 400)
 KILLS = sized(4, 60)
+BROKER_JOBS = sized(30, 1_000)
+OUTAGE_SECONDS = sized(1, 20)
 TENANTS = 7
 SECONDS_MAX = sized(60, 600)
 
@@ -45,6 +51,52 @@ async def test_services_on_the_bus_in_the_database_finish_jobs(tmp_path: Path, p
     with Process("api", settings=settings, folder=tmp_path, port=free_port()) as server:
         found = await _run(tmp_path, server, services, ("ocr",), 0)
     assert found.attempt_no_max == 1
+
+
+async def test_a_broker_killed_under_load_loses_no_reply_and_uses_up_no_attempt(tmp_path: Path) -> None:
+    broker = NatsServer()
+    broker.start()
+    settings = Settings(
+        bus=broker.url,
+        bus_replies=True,
+        data=str(tmp_path / "data"),
+        api_key=API_KEY,
+        callback_keys=(CALLBACK_KEYS,),
+        ack_timeout_seconds=60.0,
+    )
+    ended, stop = set[str](), asyncio.Event()
+    service = PlatformService("ocr")
+    service.step("OCR")(lambda directive, workspace: ended.add(directive.job_id))
+    # Nobody listens at this address: everything has to go over the bus.
+    platform = PlatformSettings(
+        orchestrator_url="http://127.0.0.1:9", bus=broker.url, callbacks="bus", state=str(tmp_path), data=str(tmp_path),
+        lock_seconds=2.0,
+    )  # fmt: skip
+    try:
+        async with open_app(settings) as context:
+            serving = asyncio.create_task(service.serve(stop, platform))
+            job_ids = []
+            for number in range(BROKER_JOBS):
+                taken = await context.acceptance.submit(_envelope(number, ("ocr",)), lambda tenant_id: True)
+                job_ids.append(taken.job_id)
+                if number == BROKER_JOBS // 3:
+                    await asyncio.sleep(0.1)
+                    broker.kill()
+                if number == 2 * BROKER_JOBS // 3:
+                    await asyncio.sleep(OUTAGE_SECONDS)
+                    await asyncio.to_thread(broker.start)
+            async with asyncio.timeout(SECONDS_MAX):
+                jobs = await context.ledger.load(job_ids)
+                while not all(job.is_terminal for job in jobs.values()):
+                    await asyncio.sleep(0.1)
+                    jobs = await context.ledger.load(job_ids)
+            stop.set()
+            await serving
+            assert {(job.status, job.steps[0].attempt_no) for job in jobs.values()} == {("SUCCEEDED", 1)}
+            assert ended == set(job_ids)
+            assert not await context.bus.dead_letters(10)
+    finally:
+        broker.stop()
 
 
 async def _run(
