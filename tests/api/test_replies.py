@@ -160,7 +160,7 @@ async def test_replies_wait_for_a_ledger_that_is_out_of_reach(
             while "taken it away" not in (await service.api.readiness())[2]["replies"]["detail"]:
                 await asyncio.sleep(0.02)
         # For longer than it takes to try again: deliveries are not used up by an outage.
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(1.5)
         assert sum(one.ready + one.locked for one in await service.bus.depths() if one.topic in REPLY_TOPICS) == 2
     assert await service.settled() == {}
     assert (await service.job(directive)).status == "SUCCEEDED"
