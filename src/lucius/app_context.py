@@ -24,6 +24,7 @@ from lucius.usecases.changes import Changes
 from lucius.usecases.complete import Completion
 from lucius.usecases.console_sessions import ConsoleSessions
 from lucius.usecases.fair_slots import FairSlots
+from lucius.usecases.lanes import Lanes
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
 from lucius.usecases.query import Queries
@@ -39,6 +40,7 @@ class AppContext(Struct, frozen=True, kw_only=True):
     bulk: Bulk
     pulls: Pulls
     sightings: Sightings
+    lanes: Lanes
     queries: Queries
     runbooks: Runbooks
     engine: Engine

@@ -123,6 +123,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     # The engine.
     outbox_retry_interval: float = 1.0
+    tenant_unacknowledged_max: int = 16
     sweep_interval: float = 0.25
     repair_interval: float = 60.0
     turn_inputs_max: int = 512

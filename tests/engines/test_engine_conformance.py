@@ -27,10 +27,12 @@ from lucius.ports.observer import Observer
 from lucius.sql.postgres import PostgresDatabase
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.testing.engine_clock import EngineClock
+from lucius.testing.engine_fairness import EngineFairness
 from lucius.testing.engine_harness import EngineHarness
 from lucius.testing.engine_suite import EngineSuite
 from lucius.testing.samples import ShiftedClock
 
+UNACKNOWLEDGED_MAX = 5
 SETTINGS = EngineSettings(
     outbox_retry_interval=0.05,
     sweep_interval=0.02,
@@ -40,6 +42,7 @@ SETTINGS = EngineSettings(
     publish_timeout_seconds=0.25,
     circuit_open_seconds=0.15,
     stop_seconds=10.0,
+    tenant_unacknowledged_max=UNACKNOWLEDGED_MAX,
 )
 
 
@@ -57,6 +60,12 @@ async def kill_engine(engine: Engine) -> None:
         for task in left:
             task.cancel()
         _, left = await asyncio.wait(left, timeout=0.05)
+
+
+class OutboxFairness(EngineFairness):
+    """Not on every combination: it is up to the engine and to what the ledger finds."""
+
+    unacknowledged_max = UNACKNOWLEDGED_MAX
 
 
 class OutboxSuite(EngineSuite, EngineClock):
@@ -77,7 +86,7 @@ class OnMemoryBus(OutboxSuite):
             yield bus
 
 
-class TestMemoryLedgerAndMemoryBus(OnMemoryBus):
+class TestMemoryLedgerAndMemoryBus(OnMemoryBus, OutboxFairness):
     @pytest.fixture
     async def ledger(self) -> AsyncIterator[MemoryLedger]:
         async with MemoryLedger() as ledger:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.engines.test_engine_conformance import OutboxSuite
+from tests.engines.test_engine_conformance import OutboxFairness, OutboxSuite
 from tests.long_form import IS_LONG
 from tests.nats_server import NatsServer, empty_streams
 
@@ -16,7 +16,7 @@ from lucius.sql.sqlite import SqliteDatabase
 from lucius.testing.samples import ShiftedClock
 
 
-class OnNatsBus(OutboxSuite):
+class OnNatsBus(OutboxSuite, OutboxFairness):
     @pytest.fixture
     async def bus(self, nats_server: NatsServer, clock: ShiftedClock) -> AsyncIterator[NatsBus]:
         """Its lanes are made once for all tests, which leave them empty."""

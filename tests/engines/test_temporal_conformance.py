@@ -33,8 +33,11 @@ from lucius.ports.ledger import Ledger
 from lucius.ports.observer import Observer
 from lucius.sql.postgres import PostgresDatabase
 from lucius.sql.sqlite import SqliteDatabase
+from lucius.testing.engine_fairness import EngineFairness
 from lucius.testing.engine_harness import EngineHarness
 from lucius.testing.engine_suite import EngineSuite
+
+UNACKNOWLEDGED_MAX = 5
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +63,7 @@ def make_engine(temporal: str) -> Callable[[Ledger, Bus, Clock], Engine]:
         sticky_seconds=0.3,
         publish_timeout_seconds=0.25,
         stop_seconds=0.2,
+        tenant_unacknowledged_max=UNACKNOWLEDGED_MAX,
     )
 
     def make(ledger: Ledger, bus: Bus, clock: Clock) -> Engine:
@@ -103,7 +107,9 @@ class OnMemoryBus(TemporalSuite):
             yield bus
 
 
-class TestTemporalOnMemory(OnMemoryBus):
+class TestTemporalOnMemory(OnMemoryBus, EngineFairness):
+    unacknowledged_max = UNACKNOWLEDGED_MAX
+
     @pytest.fixture
     async def ledger(self) -> AsyncIterator[MemoryLedger]:
         async with MemoryLedger() as ledger:

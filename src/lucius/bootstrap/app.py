@@ -46,6 +46,7 @@ from lucius.usecases.changes import Changes
 from lucius.usecases.complete import Completion
 from lucius.usecases.console_sessions import ConsoleSessions
 from lucius.usecases.fair_slots import FairSlots
+from lucius.usecases.lanes import Lanes
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
 from lucius.usecases.query import Queries
@@ -169,7 +170,7 @@ async def open_app(
             replies = Replies(bus, ledger, completion, observer, settings.artifacts_bytes_max, saw)
             await stack.enter_async_context(replies)
             checks.append(Check(name="replies", look=replies.health, is_vital=False))
-        management = manage(checks, metrics, ledger, bus, runbooks, registry)
+        management = manage(checks, metrics, ledger, bus, runbooks, registry, sightings)
         stack.callback(management.readiness.close)
 
         operations = Operations(
@@ -189,6 +190,7 @@ async def open_app(
             bulk=Bulk(bulk_store, ledger, clock, settings.operation_jobs_max),
             pulls=Pulls(registry, bus, engine, acceptance),
             sightings=sightings,
+            lanes=Lanes(bus, ledger, sightings),
             queries=queries,
             runbooks=runbooks,
             engine=engine,

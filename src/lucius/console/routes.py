@@ -11,19 +11,20 @@ from starlette.routing import BaseRoute, Mount, Route
 from lucius.app_context import AppContext
 from lucius.console.frame import HEADERS, Frame
 from lucius.console.page import Act, Download, Page
-from lucius.console.pages import overview
+from lucius.console.pages import batch, batch_acts, batch_members, batches, overview
 from lucius.console.sign_in import SignIn
 from lucius.console.site import site_of
 from lucius.console.stream import Streams
 from lucius.console.templating import STATIC, open_templates
 from lucius.domain.errors import CallerError
 
-PAGES: tuple[Page, ...] = (overview.PAGE,)
-ACTS: tuple[Act, ...] = ()
-DOWNLOADS: tuple[Download, ...] = ()
+PAGES: tuple[Page, ...] = (overview.PAGE, batches.PAGE, batch.PAGE, batch_members.PAGE, batch_members.MEMBER_PAGE)
+ACTS: tuple[Act, ...] = (*batch_acts.ACTS,)
+DOWNLOADS: tuple[Download, ...] = (*batch.DOWNLOADS,)
 
 FILES = {
     "console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml",
+    "batches.css": "text/css", "grid.js": "text/javascript",
     "vendor/htmx.min.js": "text/javascript", "vendor/hx-sse.min.js": "text/javascript",
     "vendor/htmx-LICENSE.txt": "text/plain",
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from lucius.ports.ledger import Change, Repairs
 
@@ -37,6 +37,9 @@ class Observer:
 
     def steps_moved(self, status: str, count: int, runbook: str = "") -> None:
         """Steps of a runbook reached this status."""
+
+    def batches_changed(self, batch_ids: Collection[int]) -> None:
+        """A committed turn has changed something about these batches of runbooks."""
 
     def worker_answered(self, outcome: str) -> None:
         """A runbook worker's result was answered: APPLIED, DUPLICATE, STALE, UNKNOWN or FORGED."""
@@ -130,6 +133,10 @@ class Observers(Observer):
     def steps_moved(self, status: str, count: int, runbook: str = "") -> None:
         for observer in self._observers:
             observer.steps_moved(status, count, runbook)
+
+    def batches_changed(self, batch_ids: Collection[int]) -> None:
+        for observer in self._observers:
+            observer.batches_changed(batch_ids)
 
     def worker_answered(self, outcome: str) -> None:
         for observer in self._observers:

@@ -24,6 +24,7 @@ from lucius.telemetry.gauges import Gauges
 from lucius.telemetry.runbook_counts import RunbookCounts
 from lucius.telemetry.tallies import Tallies
 from lucius.telemetry.tenant_counts import TenantCounts
+from lucius.usecases.sightings import Sightings
 
 METRICS_CONTENT_TYPE = CONTENT_TYPE_LATEST
 COLLECT_SECONDS_MAX = 5.0
@@ -147,12 +148,17 @@ class MetricsObserver(Observer):
         self._failures.add(1, (what.partition(" ")[0].rstrip(",:") or "unknown",))
 
     async def collect(
-        self, ledger: Ledger, bus: Bus, snapshot: RegistrySnapshot | None, runbooks: Database | None = None
+        self,
+        ledger: Ledger,
+        bus: Bus,
+        snapshot: RegistrySnapshot | None,
+        runbooks: Database | None = None,
+        sightings: Sightings | None = None,
     ) -> None:
         """Update the gauges. What does not answer in time is left out of the next `render`, and counted.
 
-        `runbooks` is the database with their tables. Without it, or without a snapshot of the registry, the
-        gauges that need it are left out.
+        `runbooks` is the database with their tables. Without it, or without a snapshot of the registry or sightings of
+        workers, the gauges that need it are left out.
         """
         async with self._collecting:
             if time.monotonic() - self._collected_at < COLLECT_INTERVAL_SECONDS:
@@ -166,6 +172,8 @@ class MetricsObserver(Observer):
             ]
             if snapshot is not None:
                 parts.append(self._try("inflight", self._gauges.collect_inflight(ledger, snapshot)))
+            if sightings is not None:
+                parts.append(self._try("consumers", self._gauges.collect_consumers(sightings)))
             if runbooks is not None:
                 parts.append(self._try("runbooks", self._runbooks.collect(runbooks)))
             await asyncio.gather(*parts)

@@ -67,6 +67,10 @@ class Work(Struct, frozen=True):
         return self.body["stepId"], self.body["attempt_no"], self.body["lease_id"]
 
 
+def read_work(delivery: Delivery) -> Work:
+    return Work(delivery.ref, msgspec.json.decode(delivery.body))
+
+
 MakeEngine = Callable[[Ledger, Bus, Clock], Engine]
 
 
@@ -165,7 +169,7 @@ class EngineHarness:
         return await self._reply(job_id, ResumeAsked("operator"))
 
     async def _reply(self, job_id: str, fact: Any, engine: Engine | None = None) -> CallbackReply:
-        reply = await (engine or self.engine).tell(job_id, "acme", fact)
+        reply = await (engine or self.engine).tell(job_id, None, fact)
         assert reply is not None, f"there is no job {job_id}"
         return reply
 
@@ -175,7 +179,7 @@ class EngineHarness:
         """The next directive for a service; fails if there is none."""
         taken = await self.bus.receive(LANE_TOPICS, service, 1, lock_seconds, PATIENCE_SECONDS)
         assert len(taken) == 1, f"no directive for {service}"
-        return Work(taken[0].ref, msgspec.json.decode(taken[0].body))
+        return read_work(taken[0])
 
     async def receive(self, service: str = "ocr") -> Sequence[Delivery]:
         """Whatever waits for a service, or comes within a moment."""

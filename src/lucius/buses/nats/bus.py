@@ -50,6 +50,8 @@ Copies = KeysView[Copy]
 
 
 class NatsBus:
+    takes_turns = False
+
     def __init__(
         self,
         options: NatsOptions,
@@ -152,12 +154,13 @@ class NatsBus:
             return []
         if not all(self._subscriptions.has_topic(message.topic) for message in messages):
             await self._subscriptions.refresh()
+        version = self._subscriptions.version
         answers = [self.refusal(message) for message in messages]
         copies = self._copies(messages, answers)
         # Another process has hardly ever declared something since, so that is asked meanwhile, not before.
         work: list[Awaitable[Any]] = [self._publish_copies(messages, copies), self._subscriptions.refresh()]
-        refused, has_changed = await all_of(work)
-        if has_changed:
+        refused, _ = await all_of(work)
+        if self._subscriptions.version != version:
             before, copies = copies, self._copies(messages, answers)
             await self.settle([ref for place, ref in before - copies])
             refused |= await self._publish_copies(messages, copies - before)
@@ -307,6 +310,7 @@ class NatsBus:
             locked=locked,
             dead=dead,
             oldest_at=oldest[0].stored_at if oldest else None,
+            redelivered=min(int(info["num_redelivered"]), ready + locked),
         )
 
     async def dead_letters(self, limit: int, topics: Sequence[str] = ()) -> list[DeadLetter]:

@@ -114,6 +114,8 @@ def _then(job: Job, step: Step) -> str:
     match what:
         case "START":
             return f"Then its first attempt is sent to service {service}."
+        case "TENANT_CAP":
+            return f"If its turn has not come by then, the job ends {by_deadline}. Waiting uses up no attempt."
         case "BUS":
             return f"If the bus has not taken it by then, the job ends {by_deadline}. Waiting uses up no attempt."
         case "ACK":
@@ -144,6 +146,7 @@ def _next(job: Job, step: Step, now: datetime) -> list[tuple[str, str]]:
     force = (f'lucius cancel {job_id} --force --reason "…"', "ends it at once, if the step hangs")
     by_kind: dict[Any, list[tuple[str, str]]] = {
         "START": [cancel],
+        "TENANT_CAP": [lanes, watch, cancel],
         "BUS": [watch, cancel],
         "ACK": [lanes, watch],
         "RESULT": [watch, force] if status == "CANCELLING" or _is_quiet(waiting_of(job), now) else [watch],

@@ -24,6 +24,7 @@ from lucius.ports.ledger import (
     CommitOutcome,
     Committed,
     Duplicate,
+    HeldLine,
     JobFilter,
     JobKey,
     LedgerUnavailable,
@@ -112,6 +113,19 @@ class SqlLedger:
     async def undispatched(self, now: Instant, limit: int, ignore_claims: bool = False) -> list[str]:
         moment = FAR_FUTURE if ignore_claims else now
         return [row[0] for row in await self._fetch(statements.UNDISPATCHED, moment, limit)]
+
+    async def held(self, line: HeldLine, engine: str, limit: int) -> list[str]:
+        held_for = rows.held_for_text(line.lane, line.service)
+        return [row[0] for row in await self._fetch(statements.HELD, line.tenant_id, held_for, engine, limit)]
+
+    async def held_lines(self, limit: int) -> list[HeldLine]:
+        return [rows.read_held_line(row) for row in await self._fetch(statements.HELD_LINES, limit)]
+
+    async def unacknowledged(self, engine: str, limit: int, after_id: str | None) -> list[str]:
+        return [row[0] for row in await self._fetch(statements.UNACKNOWLEDGED, engine, limit, after_id or "")]
+
+    async def wait_causes(self, job_ids: Sequence[str]) -> dict[str, str | None]:
+        return {row[0]: row[1] for row in await self._fetch(statements.WAIT_CAUSES, list(job_ids))}
 
     async def undelivered(self, engine: str, limit: int, after_id: str | None) -> list[str]:
         return [row[0] for row in await self._fetch(statements.UNDELIVERED, engine, limit, after_id or "")]
