@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine
 from lucius.ports.observer import Observer, Observers
 from lucius.ports.readiness import Check
+from lucius.ports.workers import WorkerKind
 from lucius.private_files import make_private_folder
 from lucius.registries.files import FileRegistry, Overrides
 from lucius.settings import Settings, SettingsError
@@ -164,7 +166,8 @@ async def open_app(
 
         completion = Completion(engine, signer, clock, observer, terms_of, settings.artifacts_bytes_max)
         if settings.bus_replies and takes_replies:
-            replies = Replies(bus, ledger, completion, observer, settings.artifacts_bytes_max)
+            saw = partial(sightings.saw, WorkerKind.SERVICE)
+            replies = Replies(bus, ledger, completion, observer, settings.artifacts_bytes_max, saw)
             await stack.enter_async_context(replies)
             checks.append(Check(name="replies", look=replies.health, is_vital=False))
         management = manage(checks, metrics, ledger, bus, runbooks, registry, sightings)
