@@ -18,6 +18,7 @@ from lucius.domain.errors import CallerError
 from lucius.domain.inputs import CancelAsked, ForceCancelAsked, PauseAsked, ResumeAsked
 from lucius.domain.job import Job, JobStatus
 from lucius.domain.strict_json import parse
+from lucius.ports.ledger import Closing
 from lucius.usecases.operate import REDRIVABLE
 
 EVENTS_SHOWN = 200
@@ -46,7 +47,16 @@ async def _job(view: View) -> Job:
 
 
 async def _stamp(view: View) -> Hashable:
-    return (await _job(view)).revision
+    """A redrive or a dismissal changes what is shown, but not the job."""
+    job = await _job(view)
+    closing = await _closing(view, job)
+    return job.revision, None if closing is None else closing.at
+
+
+async def _closing(view: View, job: Job) -> Closing | None:
+    if job.status is not JobStatus.FAILED_FINAL:
+        return None
+    return (await view.context.ledger.closings([job.job_id])).get(job.job_id)
 
 
 async def _frame(view: View) -> Mapping[str, Any]:
@@ -69,12 +79,11 @@ def _actions(view: View, job: Job) -> list[str]:
 async def _state(view: View) -> Mapping[str, Any]:
     job, queries = await _job(view), view.context.queries
     attempts = await queries.attempts(job.job_id)
-    closing = (await view.context.ledger.closings([job.job_id])).get(job.job_id)
     return {
         "job": show_job(job, view.context.sightings.absent_service),
         "steps": [show_step(job, step, attempts.get(step.spec.step_id, [])) for step in job.steps],
         "timeline": draw(job, attempts, view.context.clock.now()),
-        "closing": closing,
+        "closing": await _closing(view, job),
         "actions": _actions(view, job),
         "width": WIDTH, "left": LEFT, "row_height": ROW_HEIGHT,
         "pretty": _json_text,

@@ -31,8 +31,8 @@ def wait_causes_script(tenants: Sequence[str] | None) -> Script[dict[str, int]]:
 
 
 def failures_script(filter_: JobFilter, scanned_max: int, limit: int) -> Script[FailureGroups]:
-    """One more than `scanned_max` are looked at, to know whether there are more; the oldest is left out again."""
-    args: list[Any] = [scanned_max, first_id_at(filter_.created_from or 0)]
+    """One more than `scanned_max` is looked at, to know whether there are more; it is counted in its group."""
+    args: list[Any] = [scanned_max + 1, first_id_at(filter_.created_from or 0)]
     if filter_.tenants is not None:
         args.append(list(filter_.tenants))
     sql = statements.failures(of_tenants=filter_.tenants is not None, are_open=filter_.dead_letter)
@@ -50,4 +50,4 @@ def failures_script(filter_: JobFilter, scanned_max: int, limit: int) -> Script[
                 newest_id=newest_id,
             )
         )
-    return FailureGroups(groups[:limit], scanned, scanned >= scanned_max)
+    return FailureGroups(groups[:limit], min(scanned, scanned_max), scanned > scanned_max)
