@@ -15,6 +15,8 @@ from lucius.ports.ledger import Change
 from lucius.ports.observer import Observer
 
 DEBOUNCE_SECONDS = 0.25
+EVERY_TENANT = ("*",)
+"""Concerns tenants that are not known here: only those who see all tenants are told, others look now and then."""
 NAMES_MAX = 16
 """Names that one follower may ask for."""
 
@@ -104,10 +106,10 @@ class Changes(Observer):
                 self._tell(name, {change.after.spec.tenant_id})
 
     def operation_moved(self, operation_id: str, action: str, status: str, sentence: str) -> None:
-        self.note("operations")
+        self.note("operations", EVERY_TENANT)
 
     def operation_acted(self, action: str, outcome: str) -> None:
-        self.note("operations")
+        self.note("operations", EVERY_TENANT)
 
     def steps_moved(self, status: str, count: int, runbook: str = "") -> None:
-        self.note("runbooks")
+        self.note("runbooks", EVERY_TENANT)

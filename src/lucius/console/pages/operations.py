@@ -22,6 +22,7 @@ from lucius.console.page import Act, Page, Piece, View
 from lucius.domain.bulk_operation import BULK_TRANSITIONS, BulkAction, BulkFilter, BulkMove, ItemStatus
 from lucius.domain.errors import CallerError
 from lucius.usecases.bulk_operations import RATE_DEFAULT, RATE_MAX, BulkWish
+from lucius.usecases.changes import EVERY_TENANT
 
 ITEMS_SHOWN = 50
 OPERATIONS_SHOWN = 50
@@ -79,7 +80,7 @@ async def _create(view: View, form: Form) -> str:
     )
     async with list_slot(view.call):
         operation, _ = await view.context.bulk.create(wish, view.visitor.principal.name, None)
-    view.context.changes.note("operations")
+    view.context.changes.note("operations", EVERY_TENANT)
     return view.address(f"/operations/{operation.operation_id}")
 
 
@@ -112,7 +113,7 @@ def _steer(move: BulkMove) -> Any:
     async def run(view: View, form: Form) -> str:
         principal = view.visitor.principal
         await view.context.bulk.steer(_id(view), move, principal.tenants, principal.name, form.reason())
-        view.context.changes.note("operations")
+        view.context.changes.note("operations", EVERY_TENANT)
         return view.address(f"/operations/{_id(view)}")
 
     return run
@@ -138,7 +139,12 @@ def _operations(view: View) -> tuple[str, ...]:
 PAGES = (
     Page(
         path="/operations", title="Operations", section="operations", template="operations.html",
-        pieces=(Piece(name="list", template="operations_list.html", load=_newest, follows=_operations, seconds_max=1),),
+        pieces=(
+            Piece(
+                name="list", template="operations_list.html", load=_newest, follows=_operations, seconds_max=1,
+                every_seconds=5,
+            ),
+        ),
     ),
     Page(
         path="/operations/new", title="Preview", section="operations", template="operation_new.html", load=_preview,
