@@ -44,6 +44,8 @@ from lucius.usecases.changes import Changes
 from lucius.usecases.complete import Completion
 from lucius.usecases.console_sessions import ConsoleSessions
 from lucius.usecases.fair_slots import FairSlots
+from lucius.usecases.figures import Figures
+from lucius.usecases.lane_history import SAMPLE_SECONDS, LaneHistory
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
 from lucius.usecases.query import Queries
@@ -154,6 +156,9 @@ async def open_app(
         watcher = asyncio.create_task(registry.watch(settings.registry_reload_seconds), name="registry")
         stack.callback(watcher.cancel)
         queries = Queries(ledger, engine)
+        lanes = LaneHistory(bus, clock)
+        if settings.has_console:
+            stack.callback(every(SAMPLE_SECONDS, "lane history", lanes.take, observer).cancel)
         authenticator = Authenticator(settings)
         checks = app_checks(ledger, bus, engine, registry, authenticator, runbooks, schedules)
         checks.append(clock_check(clock, settings.clock_skew_seconds_max))
@@ -187,6 +192,8 @@ async def open_app(
             pulls=Pulls(registry, bus, engine, acceptance),
             sightings=sightings,
             queries=queries,
+            figures=Figures(ledger, registry, clock),
+            lane_history=lanes,
             runbooks=runbooks,
             engine=engine,
             ledger=ledger,
