@@ -29,16 +29,9 @@ from lucius.console.templating import STATIC, open_templates
 from lucius.domain.errors import CallerError
 
 PAGES: tuple[Page, ...] = (
-    overview.PAGE,
-    jobs.PAGE,
-    job.PAGE,
-    dead_letters.PAGE,
-    *operations.PAGES,
-    batches.PAGE,
-    batch.PAGE,
-    batch_members.PAGE,
-    batch_members.MEMBER_PAGE,
-)
+    overview.PAGE, jobs.PAGE, job.PAGE, dead_letters.PAGE, *operations.PAGES, batches.PAGE, batch.PAGE,
+    batch_members.PAGE, batch_members.MEMBER_PAGE,
+)  # fmt: skip
 ACTS: tuple[Act, ...] = (*job.ACTS, *operations.ACTS, *batch_acts.ACTS)
 DOWNLOADS: tuple[Download, ...] = (*jobs.DOWNLOADS, *batch.DOWNLOADS)
 
