@@ -31,7 +31,7 @@ _CAUSES = {
 }
 
 
-WAIT_CAUSES = ("START", "BUS", "ACK", "RESULT", "RETRY", "RESUME")
+WAIT_CAUSES = ("START", "BUS", "TENANT_CAP", "ACK", "RESULT", "RETRY", "RESUME")
 
 
 def wait_cause(job: Job) -> str | None:
