@@ -185,7 +185,8 @@ class ProvisionedBus(ServiceBus):
         queue_lock_seconds: float | None = None,
         **given: Any,
     ) -> None:
-        super().__init__(given.pop("options", thread.options), clock, tick_seconds=0.05, **given)
+        given = {"tick_seconds": 0.05, "dead_look_seconds": 0.0, **given}
+        super().__init__(given.pop("options", thread.options), clock, **given)
         self.thread = thread
         self._given = (duplicate_seconds, queue_lock_seconds)
 

@@ -36,7 +36,7 @@ class CountedBus(ProvisionedBus):
     """Its depths come from the server itself: the harness asks for them a hundred times a second."""
 
     def __init__(self, *arguments: Any, **given: Any) -> None:
-        super().__init__(*arguments, gather_seconds=0.4, **given)
+        super().__init__(*arguments, **{"gather_seconds": 0.4, "dead_look_seconds": 0.5, **given})
         self.published: set[str] = set()
         """By the test that runs: what another one left in a receiver is settled."""
 

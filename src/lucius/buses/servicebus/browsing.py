@@ -19,7 +19,7 @@ PAGE = 250
 CALL_SECONDS = 10.0
 HARD_SECONDS = 20.0
 CLOSE_SECONDS = 5.0
-OPEN_MAX = 64
+OPEN_MAX = 256
 
 Place = tuple[str, str, bool]
 """Topic, subscription, and whether its dead letters are meant."""

@@ -40,6 +40,7 @@ COUNTED_MAX = 1_000
 HEALTH_SECONDS = 2.5
 LOOKS_MAX = 32
 """Entities with a problem that one look at the health looks at again."""
+DEAD_LOOK_SECONDS = 10.0
 FORGET_SECONDS = 3_600.0
 """How often dead letters that are too old are looked for."""
 MESSAGE_BYTES_MAX = 262_144
@@ -60,6 +61,7 @@ class ServiceBus:
         forget_seconds: float = FORGET_SECONDS,
         gather_seconds: float = GATHER_SECONDS,
         look_seconds: float = LOOK_SECONDS,
+        dead_look_seconds: float = DEAD_LOOK_SECONDS,
     ) -> None:
         self.options = options
         self.message_bytes_max = message_bytes_max
@@ -72,6 +74,8 @@ class ServiceBus:
         self._forgot_at = 0.0
         self._gather_seconds = gather_seconds
         self._look_seconds = look_seconds
+        self._dead_look_seconds = dead_look_seconds
+        self._letters: dict[tuple[int, tuple[str, ...]], tuple[float, list[DeadLetter]]] = {}
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         self._looked = 0
         self._look: asyncio.Task[None] | None = None
@@ -203,6 +207,7 @@ class ServiceBus:
 
     async def dead_letter(self, refs: Sequence[DeliveryRef], reason: str) -> None:
         await self._held.dead_letter(refs, reason)
+        self._letters.clear()
 
     # --- Looking -----------------------------------------------------------------------------------------------------
 
@@ -241,10 +246,23 @@ class ServiceBus:
         )
 
     async def dead_letters(self, limit: int, topics: Sequence[str] = ()) -> list[DeadLetter]:
+        """At most a few seconds old: engines ask every second, and each look is a request for each subscription."""
+        key, now = (limit, tuple(topics)), asyncio.get_running_loop().time()
+        read_at, letters = self._letters.get(key, (0.0, []))
+        if not read_at or now - read_at > self._dead_look_seconds:
+            letters = await self._read_letters(limit, topics)
+            self._letters[key] = (now, letters)
+        return letters
+
+    async def _read_letters(self, limit: int, topics: Sequence[str]) -> list[DeadLetter]:
         wanted = [one for one in self._subscriptions.values() if not topics or one.topic in topics]
+        counts = await self._counting.counts(one.topic for one in wanted)
+        if counts is not None:
+            wanted = [one for one in wanted if counts.get((one.topic, one.name), (0, 0))[1]]
         return await self._dead.newest(limit, wanted)
 
     async def send_again(self, letters: Mapping[DeliveryRef, bytes | None]) -> set[DeliveryRef]:
+        self._letters.clear()
         back: set[DeliveryRef] = set()
         for (topic, name), one in list(self._subscriptions.items()):
             bodies = {ref: body for ref, body in letters.items() if (ref.topic, ref.subscription) == (topic, name)}
@@ -290,6 +308,7 @@ class ServiceBus:
         if now - self._forgot_at < self._forget_seconds:
             return
         self._forgot_at = now
+        self._letters.clear()
         await asyncio.gather(*(self._dead.forget_old(one) for one in list(self._subscriptions.values())))
 
 

@@ -64,7 +64,7 @@ class HeldMessages:
 
     def add(self, ref: DeliveryRef, held: Held) -> None:
         self._held[ref] = held
-        held.lane.in_hand += 1
+        held.lane.in_hand[held.receiver] += 1
         self._over.pop(ref, None)
 
     def is_noted(self, ref: DeliveryRef) -> bool:
@@ -201,4 +201,4 @@ class HeldMessages:
     def _forget(self, ref: DeliveryRef, one: Held) -> None:
         if self._held.get(ref) is one:
             del self._held[ref]
-            one.lane.in_hand -= 1
+            one.lane.in_hand[one.receiver] -= 1

@@ -1,6 +1,6 @@
 """One subscription as this process receives from it: a receiver, and the task that reads it.
 
-The receiver reads only while somebody waits for messages, and its credit is that caller's share, so a process locks
+The receiver reads only while somebody waits for messages, and its credit is the callers' share, so a process locks
 little more than it was asked for. A message that comes when nobody waits any more is released, which does not count
 as a delivery. A receiver that fails, or has brought nothing for a long time although somebody waits, is replaced.
 """
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -23,7 +24,7 @@ log = logging.getLogger("lucius.bus")
 
 PREFETCH_MAX = 100
 GROW_FACTOR = 4
-"""A receiver is opened anew for a share that is so many times as large as that of the first caller."""
+"""A receiver is opened anew for a demand that is more than so many times its credit."""
 OPEN_SECONDS = 20.0
 CLOSE_SECONDS = 5.0
 READ_SECONDS = 1.0
@@ -32,6 +33,8 @@ UNWANTED_SECONDS = 0.3
 """How long a lane that nobody waits for keeps its credit, and what has come, for the next caller."""
 IDLE_SECONDS = 60.0
 """A receiver that nobody has used for so long is closed, if it holds nothing."""
+RETIRED_SECONDS_MAX = 300
+"""How long a receiver that reads no more is kept for the messages in hand: the longest lock."""
 SILENCE_SECONDS = 300.0
 RETRY_SECONDS = 1.0
 BUSY_SECONDS = 10.0
@@ -51,8 +54,8 @@ class Lane:
         self.topic, self.name = topic, name
         self.entity = f"subscription {topic}/{name}"
         self.buffer: deque[tuple[ServiceBusReceivedMessage, ServiceBusReceiver]] = deque()
-        self.in_hand = 0
-        """Messages of this receiver that callers have."""
+        self.in_hand: Counter[ServiceBusReceiver] = Counter()
+        """How many messages of each receiver callers have."""
         self.replaced = 0
         self.is_broken = False
         self._make = make
@@ -62,8 +65,8 @@ class Lane:
         self._busy_seconds = busy_seconds
         self._receiver: ServiceBusReceiver | None = None
         self._prefetch = 0
-        self._wanted: dict[object, int] = {}
-        self._wanted_at = 0.0
+        self._wanted: dict[object, float] = {}
+        """By caller, its share of what it waits for: the rest comes from other lanes."""
         self._is_wanted = asyncio.Event()
         self._last_message_at = 0.0
         self._quiet_since: float | None = None
@@ -73,10 +76,9 @@ class Lane:
 
     # --- Who waits ---------------------------------------------------------------------------------------------------
 
-    def want(self, caller: object, share: int) -> None:
+    def want(self, caller: object, share: float) -> None:
         loop = asyncio.get_running_loop()
         self._wanted[caller] = share
-        self._wanted_at = loop.time()
         self._is_wanted.set()
         if self._task is None or self._task.done():
             self._last_message_at = loop.time()
@@ -84,9 +86,12 @@ class Lane:
 
     def leave(self, caller: object) -> None:
         self._wanted.pop(caller, None)
-        self._wanted_at = asyncio.get_running_loop().time()
         if not self._wanted:
             self._is_wanted.clear()
+
+    @property
+    def _demand(self) -> int:
+        return math.ceil(sum(self._wanted.values()))
 
     def is_answered(self, seconds: float) -> bool:
         """Whether a receiver has asked for messages for so long and got none, or cannot ask."""
@@ -101,6 +106,7 @@ class Lane:
             message, receiver = self.buffer.popleft()
             await release(receiver, message)
         await self._drop()
+        self.in_hand.clear()
         await asyncio.gather(*self._leaving, return_exceptions=True)
 
     # --- The task ----------------------------------------------------------------------------------------------------
@@ -119,10 +125,12 @@ class Lane:
 
     async def _step(self) -> None:
         loop = asyncio.get_running_loop()
-        share = min(max(self._wanted.values(), default=1), PREFETCH_MAX)
-        if self._receiver is None or share > GROW_FACTOR * (self._prefetch + 1):
-            await self._open(share - 1)
-        if len(self.buffer) >= sum(self._wanted.values()):
+        credit = min(max(self._demand, 1), PREFETCH_MAX)
+        if self._receiver is not None and credit > GROW_FACTOR * (self._prefetch + 1):
+            await self._retire()
+        if self._receiver is None:
+            await self._open(credit - 1)
+        if len(self.buffer) >= self._demand:
             await self._rest()
             return
         if self._quiet_since is None:
@@ -134,13 +142,13 @@ class Lane:
             self._problems.gone(self.entity)
             self.buffer.append((message, self._receiver))
             self._arrived()
-        elif loop.time() - self._last_message_at > self._silence_seconds and not self.in_hand:
+        elif loop.time() - self._last_message_at > self._silence_seconds:
             # It may hang without an error; a new one costs little.
             log.info("%s on Service Bus: nothing came for %g s; its receiver is replaced",
                      self.entity, self._silence_seconds)  # fmt: skip
             self.replaced += 1
             self._last_message_at = loop.time()
-            await self._drop()
+            await self._retire()
 
     async def _read(self) -> ServiceBusReceivedMessage | None:
         receiver = self._receiver
@@ -156,7 +164,7 @@ class Lane:
     async def _rest(self) -> None:
         """Until somebody waits again; gives back what nobody wanted, and closes the receiver in the end."""
         self._quiet_since = None
-        for seconds, then in ((UNWANTED_SECONDS, self._give_back), (IDLE_SECONDS, self._drop_idle)):
+        for seconds, then in ((UNWANTED_SECONDS, self._give_back), (IDLE_SECONDS, self._retire)):
             try:
                 async with asyncio.timeout(seconds):
                     await self._wait_for_demand()
@@ -167,12 +175,11 @@ class Lane:
 
     async def _wait_for_demand(self) -> None:
         await self._is_wanted.wait()
-        while len(self.buffer) >= sum(self._wanted.values()):
+        while len(self.buffer) >= self._demand:
             await asyncio.sleep(0.02)
             await self._is_wanted.wait()
 
     async def _open(self, prefetch: int) -> None:
-        await self._drop()
         receiver = self._make(prefetch)
         self._receiver, self._prefetch = receiver, prefetch
         async with asyncio.timeout(OPEN_SECONDS):
@@ -180,9 +187,21 @@ class Lane:
         self.is_broken = False
         self._problems.gone(self.entity)
 
-    async def _drop_idle(self) -> None:
-        if not self.in_hand:
-            await self._drop()
+    async def _retire(self) -> None:
+        """Read no more, and close the receiver when the messages in hand are settled, which only it can do."""
+        receiver, self._receiver = self._receiver, None
+        self._quiet_since = None
+        if receiver is not None:
+            await drain(receiver)
+            self._leave_to(self._close_when_settled(receiver))
+
+    async def _close_when_settled(self, receiver: ServiceBusReceiver) -> None:
+        for _ in range(RETIRED_SECONDS_MAX):
+            if not self.in_hand[receiver]:
+                break
+            await asyncio.sleep(1.0)
+        await _close(receiver)
+        del self.in_hand[receiver]
 
     async def _drop(self) -> None:
         """Closing releases what the receiver has read ahead. Messages in hand can then no longer be settled, and come
@@ -191,9 +210,12 @@ class Lane:
         self._quiet_since = None
         self.buffer = deque(one for one in self.buffer if one[1] is not receiver)
         if receiver is not None:
-            closing = asyncio.create_task(_close(receiver))
-            self._leaving.add(closing)
-            closing.add_done_callback(self._leaving.discard)
+            self._leave_to(_close(receiver))
+
+    def _leave_to(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
 
     async def _give_back(self) -> None:
         """Release what nobody wanted, and take back the credit: what came would be locked unseen."""
@@ -201,7 +223,7 @@ class Lane:
             message, receiver = self.buffer.popleft()
             await release(receiver, message)
         if self._receiver is not None and not await drain(self._receiver):
-            await self._drop_idle()
+            await self._retire()
 
 
 async def release(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> None:

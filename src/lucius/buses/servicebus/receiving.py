@@ -121,7 +121,7 @@ class Receiving:
     def _take_for(self, caller: object, lanes: Sequence[Lane], limit: int, lock_seconds: float) -> list[Delivery]:
         """What is there, and let the lanes read the caller's share of the rest."""
         taken = self._take(lanes, limit, lock_seconds)
-        share = -(-(limit - len(taken)) // len(lanes))
+        share = (limit - len(taken)) / len(lanes)
         for lane in lanes:
             lane.want(caller, share) if share else lane.leave(caller)
         return taken
