@@ -21,6 +21,7 @@ pytest.register_assert_rewrite(
     "lucius.testing.bus_delivery",
     "lucius.testing.bus_durability",
     "lucius.testing.bus_publishing",
+    "lucius.testing.ledger_figures",
     "lucius.testing.engine_bulk",
     "lucius.testing.engine_clock",
     "lucius.testing.engine_failures",
@@ -41,6 +42,7 @@ pytest.register_assert_rewrite(
 
 from tests.nats_server import NatsServer, forget_streams  # noqa: E402
 from tests.postgres_databases import Databases, administer, with_database  # noqa: E402
+from tests.servicebus_server import ServerThread  # noqa: E402
 
 from lucius.buses.nats.options import NatsOptions  # noqa: E402 - assertions must be rewritten before the first import
 from lucius.sql.postgres import PostgresDatabase  # noqa: E402
@@ -81,10 +83,23 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
+@pytest.fixture(scope="session")
+def sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty database at the current schema, of which every test gets a copy."""
+    path = tmp_path_factory.mktemp("sqlite") / "empty.db"
+
+    async def make() -> None:
+        async with SqliteDatabase(path) as database:
+            await upgrade(database)
+
+    asyncio.run(make())
+    return path
+
+
 @pytest.fixture
-async def sqlite_database(tmp_path: Path) -> AsyncIterator[SqliteDatabase]:
+async def sqlite_database(tmp_path: Path, sqlite_file: Path) -> AsyncIterator[SqliteDatabase]:
+    shutil.copy(sqlite_file, tmp_path / "lucius.db")
     async with SqliteDatabase(tmp_path / "lucius.db") as database:
-        await upgrade(database)
         yield database
 
 
@@ -166,3 +181,11 @@ async def nats_options(nats_server: NatsServer) -> AsyncIterator[NatsOptions]:
     options = NatsOptions(servers=(nats_server.url,), prefix=f"test{next(_numbers)}")
     yield options
     await forget_streams(options)
+
+
+@pytest.fixture(scope="session")
+def servicebus_server() -> Iterator[ServerThread]:
+    """A Service Bus test server for all tests of this process; each leaves it without entities."""
+    thread = ServerThread()
+    yield thread
+    thread.end()

@@ -7,11 +7,10 @@ import re
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from tests.crash.processes import run_lucius
 from tests.terminals import COLUMNS
 
 from lucius.cli.failures import Unusable
-from lucius.cli.main import cli
 from lucius.cli.output.wrapping import for_terminal, wrapped
 
 WORDS = (
@@ -47,8 +46,8 @@ def test_only_a_terminal_gets_wrapped_lines(monkeypatch: pytest.MonkeyPatch) -> 
     )
 
 
-def test_help_is_not_cut_off_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = CliRunner().invoke(cli, ["--help"], terminal_width=COLUMNS).output
+def test_help_is_not_cut_off_on_a_terminal() -> None:
+    shown = run_lucius("--help", settings={"COLUMNS": str(COLUMNS)}).stdout
     assert "..." not in re.sub(r"\[ARGS\]\.\.\.", "", shown)
     assert max(map(len, shown.splitlines())) <= COLUMNS
 

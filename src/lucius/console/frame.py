@@ -35,7 +35,13 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-SECTIONS = (("overview", "Overview", "/"), ("jobs", "Jobs", "/jobs"), ("dead-letters", "Dead letters", "/dead-letters"))
+SECTIONS = (
+    ("overview", "Overview", "/"),
+    ("jobs", "Jobs", "/jobs"),
+    ("dead-letters", "Dead letters", "/dead-letters"),
+    ("operations", "Operations", "/operations"),
+    ("batches", "Batches", "/batches"),
+)
 """The menu: name, words, path."""
 
 

@@ -47,6 +47,9 @@ class MetricsObserver(Observer):
         )
         self._batches = histogram("lucius_dispatch_batch_size", "Directives in one publish.", _SIZES)
         self._callbacks = counter("lucius_callbacks", "Callbacks, by kind and answer.", ("kind", "outcome"))
+        self._replies_refused = counter(
+            "lucius_replies_refused", "Messages on reply topics that became dead letters, by code.", ("code",)
+        )
         self._sweeps = counter(
             "lucius_sweeper_actions",
             "What the sweeper did, by kind.",
@@ -95,6 +98,9 @@ class MetricsObserver(Observer):
 
     def callback_answered(self, kind: str, outcome: str) -> None:
         self._callbacks.add(1, (kind, outcome))
+
+    def reply_refused(self, code: str) -> None:
+        self._replies_refused.add(1, (code,))
 
     def dispatched(self, count: int, lag_seconds: float) -> None:
         self._batches.observe(count)

@@ -59,14 +59,19 @@ class NatsBus:
         message_bytes_max: int = 262_144,
         dead_seconds: float = DEAD_LETTER_SECONDS,
         duplicate_seconds: float = DUPLICATE_WINDOW_SECONDS,
+        makes_streams: bool = True,
     ) -> None:
+        """`makes_streams`: false for a service or worker, which finds the streams as LUCIUS has made them."""
         self.options = options
         self.message_bytes_max = message_bytes_max
         self._clock = clock
+        self._makes_streams = makes_streams
         self._names = Names(options.prefix)
         self._connection = Connection(options)
         self.jetstream = JetStream(self._connection)
-        self._streams = Streams(self.jetstream, self._names, options.replicas, duplicate_seconds, dead_seconds)
+        self._streams = Streams(
+            self.jetstream, self._names, options.replicas, duplicate_seconds, dead_seconds, makes_streams
+        )
         self._subscriptions = Subscriptions(self.jetstream, self._names)
         self._locks = Locks(self.jetstream, self._names)
         self._dead = DeadLetters(self.jetstream, self._names, clock)
@@ -96,7 +101,7 @@ class NatsBus:
                 f" set its max_payload to {needed} or more"
             )
         try:
-            await self._streams.make_shared()
+            await self._ensure_streams()
         except NoResponders as error:
             raise BusUnavailable(
                 f"JetStream is off at {self.options.location}, or this account may not use it"
@@ -104,9 +109,19 @@ class NatsBus:
         await self._subscriptions.refresh()
         await self._connection.listen(self._names.every_wake(), self._woken)
 
+    async def _ensure_streams(self) -> None:
+        if self._makes_streams:
+            await self._streams.make_shared()
+        elif missing := await self._streams.missing(()):
+            raise BusUnavailable(
+                f"missing on NATS at {self.options.location}: {', '.join(missing)}; is LUCIUS running on it, and with"
+                f" LUCIUS_NATS_PREFIX={self.options.prefix}?"
+            )
+
     async def _restore(self) -> None:
         """A server that was restarted has no locks any more, which were in its memory."""
-        await self._streams.make_shared()
+        if self._makes_streams:
+            await self._streams.make_shared()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -139,12 +154,13 @@ class NatsBus:
             return []
         if not all(self._subscriptions.has_topic(message.topic) for message in messages):
             await self._subscriptions.refresh()
+        version = self._subscriptions.version
         answers = [self.refusal(message) for message in messages]
         copies = self._copies(messages, answers)
         # Another process has hardly ever declared something since, so that is asked meanwhile, not before.
         work: list[Awaitable[Any]] = [self._publish_copies(messages, copies), self._subscriptions.refresh()]
-        refused, has_changed = await all_of(work)
-        if has_changed:
+        refused, _ = await all_of(work)
+        if self._subscriptions.version != version:
             before, copies = copies, self._copies(messages, answers)
             await self.settle([ref for place, ref in before - copies])
             refused |= await self._publish_copies(messages, copies - before)

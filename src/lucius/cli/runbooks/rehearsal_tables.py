@@ -214,7 +214,7 @@ def _listed(counts: Sequence[tuple[int, str]]) -> str:
 
 def batch_sentence(batch: BatchLine) -> str:
     error = f": {text_of(batch.error)}" if batch.error else ""
-    return f"{batch_title(batch)}: {batch.status}{error}"
+    return f"{batch_title(batch)}: {batch.status.replace('_', ' ')}{error}"
 
 
 def timeline_table(batch: BatchLine) -> Table:
