@@ -27,6 +27,8 @@ LINES_MAX = 2_000
 """Lines in which attempts are held that one look finds; a look follows every few moments."""
 RECOUNT_SECONDS = 0.1
 """How often a process asks whether what it has counted was acknowledged elsewhere, while something waits for it."""
+GATHER_SECONDS = 0.01
+"""After an ACK, others are waited for: releasing several at once costs little more than releasing one."""
 ASKED_MAX = 5_000
 """Jobs that one such question is about."""
 
@@ -158,6 +160,7 @@ class TenantCap:
             try:
                 async with asyncio.timeout(pause):
                     await self._has_news.wait()
+                    await asyncio.sleep(GATHER_SECONDS)
             except TimeoutError:
                 pass
 
