@@ -12,6 +12,8 @@ PYTHONS := 3.11 3.12 3.13 3.14
 LONG_FORMS = $(shell grep -rlE 'tests\.long_form' tests --include='test_*.py' | grep -v '^tests/attack/')
 export UV_PYTHON_DOWNLOADS := never
 export UV_SYSTEM_CERTS := 1
+# Without bytecode files every start of LUCIUS compiles it again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup wheel run migrate check test test-long test-matrix attack coverage bench lock diagrams clean
 
@@ -50,6 +52,7 @@ check: setup ## Lint, types, architecture
 
 # More workers than cores: many tests wait for a clock, a process or a server most of their time.
 test: check ## Every check and every test, against real servers
+	@$(BIN)/python -m compileall -q -j 0 src
 	@$(BIN)/pytest -n 4 --dist worksteal --durations 20
 
 test-long: attack ## The long forms of tests that 'make test' runs briefly

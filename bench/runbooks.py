@@ -12,7 +12,7 @@ import asyncio
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -23,13 +23,13 @@ import msgspec
 
 from bench.bare import measure_sqlite
 from bench.harness import LUCIUS
+from bench.postgres import postgres_server
 from bench.processes import (
     API_KEY,
     ROOT,
     SERVER_SETTINGS,
     BenchError,
     Process,
-    environment,
     free_port,
     python_module,
     scratch_folder,
@@ -106,14 +106,10 @@ def embedded(folder: Path) -> Iterator[tuple[int, dict[str, Process]]]:
 
 @contextmanager
 def on_postgres(folder: Path) -> Iterator[tuple[int, dict[str, Process]]]:
-    from lucius.profiles.postgres import plan_postgres
-
-    planned = plan_postgres(folder / "postgres", environment())
-    keys = {"LUCIUS_CALLBACK_KEYS": "k1:a-secret-of-the-benchmark-alone"}
-    shared = {**SERVER_SETTINGS, **keys, "LUCIUS_LEDGER": planned.url}
     with ExitStack() as stack:
-        postgres = stack.enter_context(_postgres(planned.plan.command, planned.plan.user, folder))
-        _until(lambda: _reaches(planned.url), "PostgreSQL", postgres)
+        postgres, url = stack.enter_context(postgres_server(folder))
+        keys = {"LUCIUS_CALLBACK_KEYS": "k1:a-secret-of-the-benchmark-alone"}
+        shared = {**SERVER_SETTINGS, **keys, "LUCIUS_LEDGER": url}
         upgrade = stack.enter_context(Process("db upgrade", [str(LUCIUS), "db", "upgrade"], folder / "db.log", shared))
         upgrade.wait(60)
         port = free_port()
@@ -129,36 +125,6 @@ def on_postgres(folder: Path) -> Iterator[tuple[int, dict[str, Process]]]:
             Process("worker", python_module("bench.runbook_worker"), folder / "worker.log", shared)
         )
         yield port, processes
-
-
-def _postgres(command: Sequence[str], user: str, folder: Path) -> Process:
-    import signal
-
-    if user:  # It refuses to run as root: its files belong to another user, who runs it.
-        command = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *command]
-    return Process("postgres", command, folder / "postgres.log", stop_signal=signal.SIGINT)
-
-
-def _reaches(url: str) -> bool:
-    import asyncpg
-
-    async def connect() -> None:
-        await (await asyncpg.connect(url, timeout=5)).close()
-
-    try:
-        asyncio.run(connect())
-    except (OSError, TimeoutError, asyncpg.PostgresError):
-        return False
-    return True
-
-
-def _until(holds: Any, what: str, process: Process, seconds_max: float = 60.0) -> None:
-    end = time.monotonic() + seconds_max
-    while not holds():
-        process.require_running()
-        if time.monotonic() > end:
-            raise BenchError(f"{what} is not ready after {seconds_max:.0f} s:\n{process.tail()}")
-        time.sleep(0.1)
 
 
 def measure_place(place: Any, folder: Path, members: int, progressions: list[str]) -> Place:

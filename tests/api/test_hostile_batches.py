@@ -12,8 +12,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec import Raw
 from tests.attack.http_floods import HOSTILE_BATCHES, MIB
 from tests.attack.http_probe import forget_peak, rss_mib
+
+from lucius.api.batch_items import LARGE_BYTES, split, split_resting
+from lucius.domain.errors import CallerError
 
 STALL_SECONDS_MAX = 0.5
 """Of processor time, so that other programs do not count. Far above what it takes, far below what it took (7.6)."""
@@ -74,6 +78,25 @@ async def test_batch_of_too_many_items_is_refused_before_they_are_parsed(
         answer = await api.post_raw(body, path)
     problem = api.assert_problem(answer, 422, "ENVELOPE_INVALID", f"/{name}")
     assert "more than 500" in problem["detail"]
+
+
+@pytest.mark.parametrize(("name", "count_max"), [("callbacks", 500), ("members", 3)])
+def test_items_after_the_first_too_many_are_not_looked_at(name: str, count_max: int) -> None:
+    """Also not those that are no JSON."""
+    full = b"0," * (count_max - 1) + b"0"
+    assert len(split(Raw(b"[" + full + b"]"), name, count_max)) == count_max
+    with pytest.raises(CallerError, match=f"more than {count_max}"):
+        split(Raw(b"[" + full + b",0,not JSON"), name, count_max)
+
+
+async def test_large_batch_gives_others_a_turn_between_two_passes_over_it() -> None:
+    turns: list[int] = []
+    splitting = asyncio.create_task(split_resting(Raw(b'["' + b"x" * LARGE_BYTES + b'"]'), "callbacks", 500))
+    while not splitting.done():
+        turns.append(1)
+        await asyncio.sleep(0)
+    assert len(await splitting) == 1
+    assert len(turns) > 2
 
 
 async def test_members_are_counted_before_they_are_parsed(api: Any) -> None:

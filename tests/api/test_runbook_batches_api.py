@@ -254,7 +254,7 @@ NO_BATCHES = ["7", "0", "x", "-1", "9" * 30, "1.0", "١"]
 
 async def test_a_batch_that_is_not_there_is_not_found(plain: RunbookCaller) -> None:
     for batch in NO_BATCHES:
-        for path in ("", "/members", "/events", "/export"):
+        for path in ("", "/members", "/grid", "/events", "/export"):
             answer = await plain.client.get(f"/v1/batches/{batch}{path}")
             plain.api.assert_problem(answer, 404, "NOT_FOUND")
         bodies = {"add": {"csv": csv_of("a")}, "remove": {"members": ["a"]}}

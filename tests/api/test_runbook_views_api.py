@@ -67,6 +67,10 @@ WRONG_PARAMETERS = [
     ("/v1/batches/1/events", {"limit": "-1"}),
     ("/v1/batches/1", {"x": "1"}),
     ("/v1/batches/1/export", {"x": "1"}),
+    ("/v1/batches/1/export", {"status": "gone"}),
+    ("/v1/batches/1/grid", {"since": "-1"}),
+    ("/v1/batches/1/grid", {"since": "x"}),
+    ("/v1/batches/1/grid", {"more": "1"}),
 ]
 
 

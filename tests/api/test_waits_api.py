@@ -208,6 +208,26 @@ async def test_many_followers_look_at_the_ledger_no_more_often_together(
     )
 
 
+async def test_end_between_reading_and_waiting_is_not_missed(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks again in this test: only the notification can end the wait."""
+    job_id = await api.accepted()
+    monkeypatch.setattr(api.context.engine, "changes_elsewhere_seconds", 3_600.0)
+    queries, is_stale = api.context.queries, []
+    find = queries._find
+
+    async def find_and_be_late(asked: str) -> Any:
+        found = await find(asked)
+        if not is_stale:
+            is_stale.append(found)
+            await api.work()  # The job ends after it was read.
+        return found
+
+    monkeypatch.setattr(queries, "_find", find_and_be_late)
+    async with asyncio.timeout(15):
+        assert (await api.job(job_id, wait_seconds=30))["status"] == "SUCCEEDED"
+    assert not is_stale[0].is_terminal
+
+
 async def test_saturation_is_counted(open_capped: Any) -> None:
     api = await open_capped(streams_per_principal_max=1)
     job_id = await api.accepted()

@@ -52,7 +52,7 @@ ACCESS: dict[str, Access] = {
     "listWorkers": _OPERATE_ALL,
     **dict.fromkeys(("listRunbooks", "validateRunbook", "getRunbookSchema", "getRunbook", "diffRunbook"), _READ_ALL),
     **dict.fromkeys(("getRunbookEvents", "listBatches", "getBatch", "listMembers", "getBatchEvents"), _READ_ALL),
-    "exportBatch": _READ_ALL,
+    **dict.fromkeys(("exportBatch", "getGrid"), _READ_ALL),
     **dict.fromkeys(("publishRunbook", "retireRunbook", "previewRunbook"), _ADMIN_ALL),
     **dict.fromkeys(("stopRunbook", "startRunbook", "confirmRunbook", "dryRunRunbook", "createBatch"), _OPERATE_ALL),
     **dict.fromkeys(("advanceBatch", "cancelBatch", "resumeBatch", "retryBatch"), _OPERATE_ALL),

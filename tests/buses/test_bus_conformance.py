@@ -16,6 +16,7 @@ from lucius.ports.bus import DEAD_LETTER_SECONDS, Bus, Subscription
 from lucius.sql.database import Database, Fetch, Script
 from lucius.sql.postgres import PostgresDatabase
 from lucius.sql.sqlite import SqliteDatabase
+from lucius.testing.bus_fairness import BusTurns
 from lucius.testing.bus_publishing import ids, message, ref
 from lucius.testing.bus_suite import BusSuite
 from lucius.testing.samples import ManualClock
@@ -23,7 +24,7 @@ from lucius.testing.samples import ManualClock
 HOUR_SECONDS = 3_600.0
 
 
-class TimedByHand(BusSuite):
+class TimedByHand(BusSuite, BusTurns):
     """A bus that goes by a clock of ours: time passes when a test says so."""
 
     dead_letter_seconds = DEAD_LETTER_SECONDS

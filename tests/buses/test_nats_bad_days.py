@@ -112,6 +112,23 @@ async def test_missing_stream_is_said_and_made_again(bus: NatsBus, caplog: pytes
     assert ids(await bus.receive(["lane"], "ocr", 10, 5.0, 2.0)) == ["m1"]
 
 
+async def test_subscription_of_another_process_gets_all_that_is_published_after_it(
+    bus: NatsBus, nats_options: NatsOptions
+) -> None:
+    await bus.declare([OCR])
+    async with NatsBus(nats_options, SystemClock()) as other:
+        await other.declare([Subscription(topic="lane", name="sis")])
+        names = [f"m{number}" for number in range(20)]
+        await asyncio.gather(*(bus.publish([message(name)]) for name in names))
+        found = await other.receive(["lane"], "sis", 50, 5.0, 2.0)
+        assert sorted(ids(found)) == sorted(names)
+        # And nothing that it no longer wants.
+        await other.declare([Subscription(topic="lane", name="sis", where={"service": "sis"})])
+        await bus.publish([message("unwanted")])
+        assert await bus.still_queued([DeliveryRef("lane", "sis", "unwanted")]) == set()
+        assert ids(await bus.receive(["lane"], "ocr", 50, 5.0, 2.0))[-1] == "unwanted"
+
+
 async def test_streams_that_are_all_gone_are_made_again(bus: NatsBus) -> None:
     await bus.declare([OCR])
     for stream in await bus.jetstream.stream_names(f"{bus.options.prefix}.>"):

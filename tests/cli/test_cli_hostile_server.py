@@ -58,7 +58,7 @@ class _Hostile(BaseHTTPRequestHandler):
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
     handler = type("Handler", (_Hostile,), {"status": request.param})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -59,6 +61,30 @@ def test_a_batch_is_refused_with_file_and_line(server: dict[str, str], tmp_path:
         assert "/csv" not in ended.stderr, "a pointer into the request's body means nothing to whoever has a file"
         assert " row " not in ended.stderr
         assert "query" not in ended.stderr
+
+
+def test_a_csv_without_a_column_that_a_template_needs_changes_nothing(server: dict[str, str], tmp_path: Path) -> None:
+    full = write(tmp_path, [HEADER, ANN])
+    short = tmp_path / "short.csv"
+    short.write_text("UserPrincipalName,DisplayName,Aliases,MigrationDate\nben@contoso.com,Ben,,2027-03-15T00:00:00Z\n")
+    told = (
+        f"{short}: the CSV has no column TargetAddress, which {{{{TargetAddress}}}} needs in step forward-mail of phase"
+        " move: add the column; a cell may be empty"
+    )
+
+    def lucius(*words: str) -> Any:
+        return CliRunner().invoke(cli, ["--url", server["LUCIUS_URL"], "--api-key", API_KEY, *words])
+
+    create = ("batch", "create", "sample-mailbox-migration", "--manual", "--output", "json", "--csv")
+    before = json.loads(lucius("batch", "list", "--output", "json").stdout)["items"]
+    refused = lucius(*create, str(short))
+    assert (refused.exit_code, refused.stdout, refused.stderr) == (3, "", f"Error: {told}\n")
+    batch = str(json.loads(lucius(*create, str(full)).stdout)["batch_id"])
+    refused = lucius("batch", "add", batch, "--csv", str(short))
+    assert (refused.exit_code, refused.stdout, refused.stderr) == (3, "", f"Error: {told}\n")
+    batches = json.loads(lucius("batch", "list", "--output", "json").stdout)["items"]
+    assert len(batches) == len(before) + 1
+    assert batches[0]["members"]["active"] == 1
 
 
 @pytest.mark.parametrize("name", [name for name in FAULTS if name not in ("duplicate", "no-key", "only-header")])

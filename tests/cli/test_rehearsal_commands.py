@@ -57,6 +57,7 @@ def test_plan_shows_batches_phases_steps_and_members(files: Path) -> None:
         "Batch that starts at 2026-12-01 08:00 UTC, 2 members", "Batch that starts at 2026-12-02 08:00 UTC, 1 member",
         "overdue by 30 min", "in 30 min", "1 h: too short", "1 after 1 min", "15 min for 6 h", "until phase go",
         "Member anna", '{"Upn": "anna", "Guid": "{{Guid}}"}',
+        "1 of 3 members; --limit and --member show others.",
     ):  # fmt: skip
         assert part in ended.stdout
     assert "Member bert" not in ended.stdout

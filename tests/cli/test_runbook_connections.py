@@ -19,7 +19,7 @@ def test_publish_warns_with_its_own_exit_code(scripted: Any, tmp_path: Path) -> 
     scripted.on("POST /v1/runbooks", {**answer, "unchecked": "the environment variable LUCIUS_SOURCE_HR is not set"})
     shown = scripted.lucius("runbook", "publish", str(file))
     assert shown.exit_code == 8
-    assert "moves, version 1, is published and active." in shown.stdout
+    assert shown.stdout == "moves, version 1, is published and active.\n"
     assert "Warning: the server has no connection LUCIUS_SOURCE_HR" in shown.stderr
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.crash.processes import LUCIUS, environment
+from tests.terminals import CTRL_C, Terminal
 
 from lucius.cli.main import cli
 
@@ -213,6 +216,30 @@ def test_a_batch_is_operated_by_hand_from_begin_to_end(live: Live) -> None:
     out = Path("batch.csv")
     live.lucius("batch", "export", batch_id, "--out", str(out))
     assert out.read_text() == csv
+
+
+def test_ctrl_c_ends_only_the_watching(live: Live, tmp_path: Path) -> None:
+    live.publish("left-alone")
+    batch_id = live.create("left-alone", "ann", options=("--manual",))
+    live.until(batch_id, lambda batch: batch["status"] == "active")
+    settings = environment({"LUCIUS_URL": live.url, "LUCIUS_API_KEY": API_KEY})
+    command = (LUCIUS, "batch", "watch", batch_id)
+    with Terminal(*command, folder=tmp_path, environment=settings) as screen:
+        screen.wait_for("hase prepare starts manually")
+        screen.press(CTRL_C)
+        assert screen.end() == 130, screen.shown
+    with subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as piped:
+        assert piped.stdout is not None
+        assert piped.stdout.readline(), "it shows the first event"
+        piped.send_signal(signal.SIGINT)
+        stderr = piped.communicate(timeout=WAIT_SECONDS_MAX)[1]
+        assert piped.returncode == 130, stderr
+    for shown in (screen.shown, stderr):
+        assert f"Interrupted. Batch {batch_id} continues:\n" in shown
+        assert re.search(rf"^  \S*lucius batch watch {batch_id} +follows it$", shown, re.MULTILINE)
+        assert re.search(rf"^  \S*lucius batch cancel {batch_id} +cancels it$", shown, re.MULTILINE)
+        assert "Traceback" not in shown
+    assert live.json("batch", "show", batch_id)["status"] == "active"
 
 
 def test_a_cancelled_batch_keeps_the_reason(live: Live) -> None:

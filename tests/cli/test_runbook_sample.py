@@ -31,8 +31,9 @@ def test_one_command_shows_the_whole_migration(tmp_path: Path) -> None:
         f"rollback undo-move is done for {BROKEN}",
         f"{JOINER} catches up on announce, prepare",
         f"removal steps are done for {LEAVER}",
-        "the batch is failed: phases failed: move, clean-up",
+        "the batch has ended: phases failed: move, clean-up",
         "As expected: 7 mailboxes were moved",
+        "completed with failures: 1 of 8 members did not succeed",
     ):
         assert part in ended.stdout
     assert re.search(r"move / start-move +.*\d polling", ended.stdout)

@@ -33,6 +33,7 @@ def test_a_terminal_shows_warnings_for_people_and_says_when_up_has_stopped(tmp_p
     settings = environment({"LUCIUS_API_KEY": "", "LUCIUS_MANAGEMENT_PORT": "0"})
     with Terminal(LUCIUS, "up", "--port", port, "--data", "data", folder=tmp_path, environment=settings) as up:
         up.wait_for("management  http")
+        up.wait_for("Press Ctrl-C to stop it.")
         key = up.wait_for(r"API key     (\S+)")[1]
         url = {"LUCIUS_URL": f"http://127.0.0.1:{port}", "LUCIUS_API_KEY": key}
         ended = run_lucius("submit", str(failing_command(tmp_path)), "--watch", settings=url)

@@ -5,15 +5,12 @@ Everything listens on loopback, on ports that this test run has taken for itself
 
 from __future__ import annotations
 
-import atexit
 import os
 import random
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -56,16 +53,10 @@ def free_port() -> int:
             return port
 
 
-_bytecode = tempfile.mkdtemp(prefix="lucius-bytecode-")
-"""Restarts would take twice as long if each had to compile everything anew."""
-atexit.register(shutil.rmtree, _bytecode, ignore_errors=True)
-
-
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
     """This process's own, without its LUCIUS settings."""
-    unwanted = ("LUCIUS_", "PYTHONDONTWRITEBYTECODE")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
-    return {**kept, "PYTHONPYCACHEPREFIX": _bytecode, "LUCIUS_API_KEY": API_KEY, **extra}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LUCIUS_")}
+    return {**kept, "LUCIUS_API_KEY": API_KEY, **extra}
 
 
 def run_lucius(*words: str, settings: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

@@ -233,6 +233,15 @@ def test_registry_examples_load(page: str, tmp_path: Path) -> None:
             assert snapshot.tenants.keys() == {Path(name).stem}
 
 
+def test_registry_page_says_which_backoffs_are_used() -> None:
+    policy = Policy()
+    page = " ".join((DOCS / "reference" / "registry.md").read_text("utf-8").split())
+    used = policy.max_attempts - 1
+    for backoffs in (policy.execution_backoff_seconds, policy.ack_backoff_seconds, policy.dispatch_backoff_seconds):
+        assert len(backoffs) == used + 1, "one of them is for policies with more attempts"
+    assert f"With the default of {policy.max_attempts} attempts, the first {used} of each list are used" in page
+
+
 def test_registry_page_has_every_field() -> None:
     page = read(REFERENCE / "registry.md")
     for heading, shape in (("## Tenant", Tenant), ("## Globals", Globals), ("## Policy", Policy)):

@@ -19,6 +19,8 @@ START_SECONDS_MAX = 60.0
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("LUCIUS_")}
+    ((name, value),) = re.findall(r"^(LUCIUS_SOURCE_\w+)=(\S+) make run$", read(ROOT / "README.md"), re.MULTILINE)
+    environ[name] = value.replace("$PWD", str(ROOT))
     said = tmp_path / "server.log"
     command = [sys.executable, "-m", "lucius.cli.main", "up", "--port", "0", "--data", str(tmp_path / "data")]
     with said.open("wb") as log, subprocess.Popen(command, env=environ, cwd=tmp_path, stderr=log) as process:
@@ -47,3 +49,10 @@ def test_the_tour_of_the_readme_works(server: str, tmp_path: Path) -> None:
     assert "2 to 9 June" in ran.stdout
     assert "has not started" in ran.stdout
     assert '"status":"CANCELLED"' in ran.stdout
+
+    (publish,) = re.findall(r"^\.venv/bin/lucius (runbook publish .+)$", read(ROOT / "README.md"), re.MULTILINE)
+    lucius = [sys.executable, "-m", "lucius.cli.main", "--url", server]
+    environ = {**os.environ, "LUCIUS_DATA": str(tmp_path / "data")}
+    ran = subprocess.run([*lucius, *publish.split()], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "is published and active" in ran.stdout

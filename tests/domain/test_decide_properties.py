@@ -20,6 +20,7 @@ from lucius.domain.inputs import (
     Acked,
     CancelAsked,
     DeadlinePassed,
+    DirectiveDied,
     DirectiveWithdrawn,
     DispatchDue,
     ForceCancelAsked,
@@ -29,12 +30,13 @@ from lucius.domain.inputs import (
     PublishDeferred,
     Published,
     PublishFailed,
+    PublishHeld,
     Resulted,
     ResumeAsked,
 )
-from lucius.domain.job import JOB_TERMINAL, JOB_TRANSITIONS, Job, JobMove, JobStatus
+from lucius.domain.job import JOB_TERMINAL, JOB_TRANSITIONS, Job, JobMove, JobSpec, JobStatus
 from lucius.domain.protocol import Policy
-from lucius.domain.step import STEP_TERMINAL, STEP_TRANSITIONS, StepMove, StepStatus
+from lucius.domain.step import STEP_TERMINAL, STEP_TRANSITIONS, StepMove, StepSpec, StepStatus
 from lucius.domain.time import after
 from lucius.testing.invariants import JOB_NEXT, STEP_NEXT, check_decision, check_trail
 from lucius.testing.samples import START, ManualClock, accepted
@@ -62,6 +64,9 @@ class FixedFresh:
         self.claim_seconds = claim_seconds
         self.publishes_inside = publishes_inside
         self._number = number
+
+    def holds_back(self, spec: JobSpec, step: StepSpec) -> bool:
+        return self._number % 5 == 4
 
     def lease_id(self) -> str:
         return f"lease {self._number}"
@@ -129,10 +134,14 @@ def inputs_for(job: Job) -> Iterator[Input]:
             yield from callbacks(*ids)
         for number in {no, max(no - 1, 0), no + 1}:
             yield from (Published(name, number), PublishDeferred(name, number), PublishFailed(name, number, "refused"))
-            yield DirectiveWithdrawn(name, number)
+            yield from (
+                DirectiveWithdrawn(name, number),
+                DirectiveDied(name, number, "dead"),
+                PublishHeld(name, number),
+            )
     yield from callbacks("unknown", 1, "lease")
     yield from (Published("unknown", 1), PublishDeferred("unknown", 1), PublishFailed("unknown", 1, "refused"))
-    yield DirectiveWithdrawn("unknown", 1)
+    yield from (DirectiveWithdrawn("unknown", 1), DirectiveDied("unknown", 1, "dead"), PublishHeld("unknown", 1))
 
 
 def callbacks(*ids: Any) -> Iterator[Input]:

@@ -16,7 +16,8 @@ with workflow.unsafe.imports_passed_through():
     from lucius.domain.decide import decide
     from lucius.domain.effects import Event, PublishDirective
     from lucius.domain.inputs import Accepted, Acked, DeadlinePassed, Input, Published, Resulted
-    from lucius.domain.job import Job
+    from lucius.domain.job import Job, JobSpec
+    from lucius.domain.step import StepSpec
 
 CLAIM_SECONDS = 30.0
 
@@ -34,6 +35,9 @@ class WorkflowFresh:
 
     claim_seconds = CLAIM_SECONDS
     publishes_inside = False
+
+    def holds_back(self, spec: JobSpec, step: StepSpec) -> bool:
+        return False
 
     def lease_id(self) -> str:
         return workflow.uuid4().hex

@@ -1,4 +1,8 @@
-"""The outbox engine passes the engine suite over every ledger and bus."""
+"""The outbox engine passes the engine suite over every ledger and bus.
+
+In the short form each database is seen with its own bus and with one outside it: SQLite with the memory bus, PostgreSQL
+with NATS (`test_nats_conformance.py`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.long_form import IS_LONG
 
 from lucius.buses.memory import MemoryBus
 from lucius.buses.sql import JournaledBus, SqlBus
@@ -22,10 +27,12 @@ from lucius.ports.observer import Observer
 from lucius.sql.postgres import PostgresDatabase
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.testing.engine_clock import EngineClock
+from lucius.testing.engine_fairness import EngineFairness
 from lucius.testing.engine_harness import EngineHarness
 from lucius.testing.engine_suite import EngineSuite
 from lucius.testing.samples import ShiftedClock
 
+UNACKNOWLEDGED_MAX = 5
 SETTINGS = EngineSettings(
     outbox_retry_interval=0.05,
     sweep_interval=0.02,
@@ -35,6 +42,7 @@ SETTINGS = EngineSettings(
     publish_timeout_seconds=0.25,
     circuit_open_seconds=0.15,
     stop_seconds=10.0,
+    tenant_unacknowledged_max=UNACKNOWLEDGED_MAX,
 )
 
 
@@ -52,6 +60,12 @@ async def kill_engine(engine: Engine) -> None:
         for task in left:
             task.cancel()
         _, left = await asyncio.wait(left, timeout=0.05)
+
+
+class OutboxFairness(EngineFairness):
+    """Not on every combination: it is up to the engine and to what the ledger finds."""
+
+    unacknowledged_max = UNACKNOWLEDGED_MAX
 
 
 class OutboxSuite(EngineSuite, EngineClock):
@@ -72,7 +86,7 @@ class OnMemoryBus(OutboxSuite):
             yield bus
 
 
-class TestMemoryLedgerAndMemoryBus(OnMemoryBus):
+class TestMemoryLedgerAndMemoryBus(OnMemoryBus, OutboxFairness):
     @pytest.fixture
     async def ledger(self) -> AsyncIterator[MemoryLedger]:
         async with MemoryLedger() as ledger:
@@ -87,6 +101,8 @@ class TestSqliteLedgerAndMemoryBus(OnMemoryBus):
 
 
 class TestPostgresLedgerAndMemoryBus(OnMemoryBus):
+    __test__ = IS_LONG
+
     @pytest.fixture
     async def ledger(self, postgres_database: PostgresDatabase) -> AsyncIterator[SqlLedger]:
         async with SqlLedger(postgres_database) as ledger:

@@ -1,4 +1,7 @@
-"""The Temporal engine passes the engine suite, on a real Temporal server, over every ledger."""
+"""The Temporal engine passes the engine suite, on a real Temporal server, over every ledger, and over NATS.
+
+SQLite is in the long form only: `tests/temporal` runs this engine on it, and the suite is run on it with other engines.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,13 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from temporalio.testing import WorkflowEnvironment
 from tests.engines.temporal_server import temporal_program
+from tests.engines.test_servicebus_conformance import CountedBus
+from tests.long_form import IS_LONG
+from tests.nats_server import NatsServer, empty_streams
+from tests.servicebus_server import ServerThread
 
 from lucius.buses.memory import MemoryBus
+from lucius.buses.nats import NatsBus, NatsOptions
 from lucius.buses.sql import JournaledBus, SqlBus
 from lucius.clocks import SystemClock
 from lucius.domain.callbacks import CallbackKey, TokenSigner
@@ -27,8 +35,12 @@ from lucius.ports.ledger import Ledger
 from lucius.ports.observer import Observer
 from lucius.sql.postgres import PostgresDatabase
 from lucius.sql.sqlite import SqliteDatabase
+from lucius.testing.engine_fairness import EngineFairness
 from lucius.testing.engine_harness import EngineHarness
 from lucius.testing.engine_suite import EngineSuite
+from lucius.testing.samples import STEP_IDS
+
+UNACKNOWLEDGED_MAX = 5
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +66,7 @@ def make_engine(temporal: str) -> Callable[[Ledger, Bus, Clock], Engine]:
         sticky_seconds=0.3,
         publish_timeout_seconds=0.25,
         stop_seconds=0.2,
+        tenant_unacknowledged_max=UNACKNOWLEDGED_MAX,
     )
 
     def make(ledger: Ledger, bus: Bus, clock: Clock) -> Engine:
@@ -76,7 +89,7 @@ async def kill_engine(engine: Engine) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class TemporalSuite(EngineSuite):
+class WithTemporal:
     @pytest.fixture
     async def harness(
         self, ledger: Ledger, bus: Bus, make_engine: Callable[[Ledger, Bus, Clock], Engine]
@@ -86,6 +99,10 @@ class TemporalSuite(EngineSuite):
             yield harness
 
 
+class TemporalSuite(WithTemporal, EngineSuite):
+    pass
+
+
 class OnMemoryBus(TemporalSuite):
     @pytest.fixture
     async def bus(self) -> AsyncIterator[MemoryBus]:
@@ -93,7 +110,9 @@ class OnMemoryBus(TemporalSuite):
             yield bus
 
 
-class TestTemporalOnMemory(OnMemoryBus):
+class TestTemporalOnMemory(OnMemoryBus, EngineFairness):
+    unacknowledged_max = UNACKNOWLEDGED_MAX
+
     @pytest.fixture
     async def ledger(self) -> AsyncIterator[MemoryLedger]:
         async with MemoryLedger() as ledger:
@@ -101,6 +120,8 @@ class TestTemporalOnMemory(OnMemoryBus):
 
 
 class TestTemporalOnSqlite(TemporalSuite):
+    __test__ = IS_LONG
+
     @pytest.fixture
     async def bus(self, sqlite_database: SqliteDatabase) -> AsyncIterator[JournaledBus]:
         async with JournaledBus(sqlite_database, SystemClock()) as bus:
@@ -122,3 +143,54 @@ class TestTemporalOnPostgres(TemporalSuite):
     async def ledger(self, postgres_database: PostgresDatabase, bus: SqlBus) -> AsyncIterator[SqlLedger]:
         async with SqlLedger(postgres_database, bus) as ledger:
             yield ledger
+
+
+class AboutTheBus:
+    """What in the suite is most about the bus, for the short form."""
+
+    knows_what_is_queued = EngineSuite.knows_what_is_queued
+    test_job_goes_through_its_steps_and_succeeds = EngineSuite.test_job_goes_through_its_steps_and_succeeds
+    test_publish_whose_answer_was_lost_is_delivered_once = (
+        EngineSuite.test_publish_whose_answer_was_lost_is_delivered_once
+    )
+    test_backlog_burns_no_attempts = EngineSuite.test_backlog_burns_no_attempts
+    test_engine_that_dies_between_commit_and_publish_loses_nothing = (
+        EngineSuite.test_engine_that_dies_between_commit_and_publish_loses_nothing
+    )
+
+
+class TestTemporalOverNats(WithTemporal, EngineSuite if IS_LONG else AboutTheBus):  # type: ignore[misc]
+    @pytest.fixture
+    async def bus(self, nats_server: NatsServer) -> AsyncIterator[NatsBus]:
+        """Its lanes are made once for all tests, which leave them empty."""
+        options = NatsOptions(servers=(nats_server.url,), prefix="temporal")
+        async with NatsBus(options, SystemClock()) as bus:
+            yield bus
+        await empty_streams(options)
+
+    @pytest.fixture
+    async def ledger(self, sqlite_database: SqliteDatabase) -> AsyncIterator[SqlLedger]:
+        async with SqlLedger(sqlite_database) as ledger:
+            yield ledger
+
+
+async def test_workflows_publish_over_service_bus(
+    servicebus_server: ServerThread,
+    sqlite_database: SqliteDatabase,
+    make_engine: Callable[[Ledger, Bus, Clock], Engine],
+) -> None:
+    """A publish that times out while a sender is being opened is repeated under the same id."""
+    clock = SystemClock()
+    async with (
+        CountedBus(servicebus_server, clock) as bus,
+        SqlLedger(sqlite_database) as ledger,
+        EngineHarness(
+            ledger, bus, clock, make_engine, kill_engine, answers_at_once=False, drains_services=STEP_IDS
+        ) as harness,
+    ):
+        await harness.start()
+        job_id = await harness.submit(steps=["ocr", "sis"])
+        job = await harness.finish(job_id)
+        assert [step.attempt_no for step in job.steps] == [1, 1]
+        await harness.until_messages_left(0)
+    await asyncio.to_thread(servicebus_server.forget)

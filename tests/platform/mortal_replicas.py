@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -86,13 +86,19 @@ class Replicas:
     """So many replicas of each service. In a `with` block all serve at its beginning, and all are gone at its end."""
 
     def __init__(
-        self, each: int, folder: Path, url: str, work_seconds: tuple[float, float], settings: Mapping[str, str]
+        self,
+        each: int,
+        folder: Path,
+        url: str,
+        work_seconds: tuple[float, float],
+        settings: Mapping[str, str],
+        services: Sequence[str] = SERVICES,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._journal = folder / "journal"
         self.all = [
             Replica(service, number, folder, url, work_seconds, **settings)
-            for service in SERVICES
+            for service in services
             for number in range(1, each + 1)
         ]
 

@@ -2,6 +2,8 @@
 
     python mortal_service.py <service> <journal> <marks> <work seconds, least> <most>
 
+With LUCIUS_TEST_SERVER_BUS it is on the bus of the server's own settings.
+
 The journal is shared by all replicas and holds one line for each side effect, `jobId stepId attempt_no lease_id`,
 written when that effect begins, halfway through the work. The marks are this replica's own: `+ key` when a step
 function begins and `- key` when it is about to return. Each line is one write, so a kill leaves it whole or not at all.
@@ -17,7 +19,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from lucius import settings
 from lucius.platform import Directive, PlatformService, Workspace
+from lucius.roles import run_bus_service
 
 
 class Trace:
@@ -67,7 +71,10 @@ def main() -> None:
     work = MortalWork(Path(journal), Path(marks), float(seconds_min), float(seconds_max))
     service = PlatformService(name)
     service.step(name.upper())(work.awaited if name == "embedding" else work.plain)
-    service.run()
+    if os.environ.get("LUCIUS_TEST_SERVER_BUS"):
+        run_bus_service(settings.read_settings(), service)
+    else:
+        service.run()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,9 @@ from lucius.platform.settings import is_loopback, name_of
 NAMES = {
     "orchestrator_url": "LUCIUS_ORCHESTRATOR_URL",
     "api_key": "LUCIUS_API_KEY",
+    "bus": "LUCIUS_PLATFORM_BUS",
+    "callbacks": "LUCIUS_PLATFORM_CALLBACKS",
+    "lock_seconds": "LUCIUS_PLATFORM_LOCK_SECONDS",
     "concurrency": "LUCIUS_PLATFORM_CONCURRENCY",
     "state": "LUCIUS_PLATFORM_STATE",
     "store": "LUCIUS_PLATFORM_STORE",
@@ -32,6 +35,9 @@ NAMES = {
 GIVEN: dict[str, tuple[str, Any]] = {
     "orchestrator_url": ("https://lucius.example.org/prefix", "https://lucius.example.org/prefix"),
     "api_key": (" key ", "key"),
+    "bus": ("nats://nats1:4222", "nats://nats1:4222"),
+    "callbacks": ("bus", "bus"),
+    "lock_seconds": ("30", 30.0),
     "concurrency": ("7", 7),
     "state": ("/var/lib/ocr", "/var/lib/ocr"),
     "store": ("workspace", "workspace"),

@@ -94,6 +94,7 @@ def test_sigterm_gives_back_what_does_not_end_and_exits_within_seconds(
     assert (result["failure_class"], result["error"]["code"]) == ("RATE_LIMITED", "SERVICE_STOPPING")
     assert 0 < result["retry_after"] <= 5
     assert "Traceback" not in service.log
+    assert service.log.rstrip().endswith("INFO played: stopped")
 
 
 def test_a_second_sigterm_ends_it_at_once(played: PlayedOrchestrator, start: Start) -> None:

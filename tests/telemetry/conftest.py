@@ -27,6 +27,9 @@ class _Fresh:
     def __init__(self) -> None:
         self._leases = 0
 
+    def holds_back(self, spec: JobSpec, step: StepSpec) -> bool:
+        return False
+
     def lease_id(self) -> str:
         self._leases += 1
         return f"lease-{self._leases}"

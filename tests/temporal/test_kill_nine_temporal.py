@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from tests.crash.processes import CALLBACK_KEYS, QUICK, Process, free_port, run_lucius
 from tests.crash.run import run_under_fire
+from tests.long_form import IS_LONG
+from tests.nats_server import NatsServer
 from tests.temporal.server import TemporalServer
 
 JOBS = 60
 KILLS = 14
+BUSES = ("sql", "nats") if IS_LONG else ("sql",)
+
+
+@pytest.fixture(params=BUSES)
+def bus_setting(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "sql":
+        yield "sql"
+        return
+    server: NatsServer = request.getfixturevalue("nats_server")
+    yield server.url
 
 
 @pytest.mark.timeout(400)
-async def test_kill_nine_loses_and_doubles_nothing_on_temporal(tmp_path: Path, postgres_url: str) -> None:
+async def test_kill_nine_loses_and_doubles_nothing_on_temporal(
+    tmp_path: Path, postgres_url: str, bus_setting: str
+) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")  # Shown only where the test fails.
     with TemporalServer(tmp_path) as temporal, ExitStack() as stack:
@@ -25,6 +40,8 @@ async def test_kill_nine_loses_and_doubles_nothing_on_temporal(tmp_path: Path, p
             "LUCIUS_LEDGER": postgres_url,
             "LUCIUS_CALLBACK_KEYS": CALLBACK_KEYS,
             "LUCIUS_ENGINE": "temporal",
+            "LUCIUS_BUS": bus_setting,
+            "LUCIUS_NATS_PREFIX": "kills",
             "LUCIUS_TEMPORAL_ADDRESS": temporal.address,
             "LUCIUS_TEMPORAL_RECONCILE_INTERVAL": "1",
             "LUCIUS_LEASE_SECONDS": "6",

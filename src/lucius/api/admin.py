@@ -20,9 +20,8 @@ from lucius.api.requests import (
 from lucius.domain.errors import CallerError
 from lucius.domain.protocol import Protocol
 from lucius.domain.routing import LANE_COUNT, lane_topic
-from lucius.domain.time import iso
+from lucius.domain.time import Instant, iso
 from lucius.ports.ledger import Closing, JobFilter, OutboxRow, UnreadableJob
-from lucius.ports.workers import WorkerKind
 from lucius.usecases.readiness import Status
 
 LIST_MAX = 100
@@ -132,27 +131,33 @@ def _show_dismissal(closing: Closing) -> answers.Dismissal:
 
 async def list_lanes(call: Call) -> Response:
     Parameters(call.request).close()
-    by_topic: dict[str, list[answers.LaneSubscription]] = {lane_topic(lane): [] for lane in range(LANE_COUNT)}
-    sightings = call.context.sightings
-    for depth in await call.context.bus.depths():
-        if depth.topic in by_topic:
-            last = sightings.last_seen(WorkerKind.SERVICE, depth.subscription)
-            by_topic[depth.topic].append(
-                {
-                    "service": depth.subscription,
-                    "ready": depth.ready,
-                    "locked": depth.locked,
-                    "dead": depth.dead,
-                    "oldest_at": iso(depth.oldest_at) if depth.oldest_at is not None else None,
-                    "last_asked_at": None if last is None else iso(last.last_seen_at),
-                    "note": sightings.absent_service(depth.subscription) if depth.ready else None,
-                }
-            )
+    by_lane: dict[int, list[answers.LaneSubscription]] = {lane: [] for lane in range(LANE_COUNT)}
+    for load in await call.context.lanes.loads():
+        depth, unsent = load.depth, load.unsent
+        by_lane[load.lane].append(
+            {
+                "service": load.service,
+                "ready": depth.ready,
+                "locked": depth.locked,
+                "dead": depth.dead,
+                "redelivered": depth.redelivered,
+                "oldest_at": _shown(depth.oldest_at),
+                "unsent": unsent.count,
+                "held": unsent.held,
+                "oldest_unsent_at": _shown(unsent.oldest_at),
+                "consumers": load.consumers,
+                "last_asked_at": _shown(load.last_asked_at),
+                "note": call.context.sightings.absent_service(load.service) if depth.ready else None,
+            }
+        )
     items: list[answers.Lane] = [
-        {"lane": lane, "topic": lane_topic(lane), "subscriptions": by_topic[lane_topic(lane)]}
-        for lane in range(LANE_COUNT)
+        {"lane": lane, "topic": lane_topic(lane), "subscriptions": by_lane[lane]} for lane in range(LANE_COUNT)
     ]
     return answer(answers.LaneList(items=items, next=None))
+
+
+def _shown(moment: Instant | None) -> str | None:
+    return None if moment is None else iso(moment)
 
 
 async def list_tenants(call: Call) -> Response:

@@ -422,7 +422,12 @@ class LaneSubscription(TypedDict):
     ready: WholeNumber
     locked: WholeNumber
     dead: WholeNumber
+    redelivered: Annotated[WholeNumber, Meta(description="Of those ready or locked, delivered more than once")]
     oldest_at: Moment | None
+    unsent: Annotated[WholeNumber, Meta(description="Attempts that are not on the bus yet")]
+    held: Annotated[WholeNumber, Meta(description="Of those unsent, waiting for their tenant's cap")]
+    oldest_unsent_at: Moment | None
+    consumers: Annotated[WholeNumber, Meta(description="Instances of the service that ask for work")]
     last_asked_at: Annotated[Moment | None, Meta(description="When the service last asked for work")]
     note: Annotated[str | None, Meta(description="A sentence, if directives wait and nobody asks for them")]
 

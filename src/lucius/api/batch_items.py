@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import astuple
 
-from lucius.api.bodies import UNREADABLE, body_error
 from lucius.domain.errors import CallerError, LuciusError
+from lucius.usecases.bodies import UNREADABLE, body_error
 from lucius.usecases.pacing import Pace
 
 T = TypeVar("T")

@@ -8,15 +8,16 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 from starlette.responses import Response
 
+from lucius.api.compression import compressed
 from lucius.api.endpoint import Call, answer
 from lucius.api.holding import HeldStream, hold
 from lucius.api.lists import listing
-from lucius.api.requests import REASON_CHARS_MAX, SMALL_BODY_BYTES_MAX, Parameters, Reason, read_typed
+from lucius.api.requests import SMALL_BODY_BYTES_MAX, Parameters, Reason, read_typed
 from lucius.api.runbook_requests import (
     EVENTS_PAGE_SIZE,
     Names,
     NamesOrNull,
-    Nothing,
+    ReasonOrNull,
     batch_id,
     body_bytes_max,
     bytes_within,
@@ -25,6 +26,7 @@ from lucius.api.runbook_requests import (
     page_limits,
     read_keys,
     read_message_ids,
+    read_reason,
 )
 from lucius.domain.attempt import NULL
 from lucius.domain.errors import CallerError
@@ -96,10 +98,21 @@ async def events(call: Call) -> Response:
 
 
 @listing
+async def grid(call: Call) -> Response:
+    parameters = Parameters(call.request)
+    since = parameters.whole("since", 0, 0, answers.ID_MAX)
+    parameters.close()
+    found = await call.context.runbooks.queries.grid(batch_id(call), since or None)
+    return await compressed(call.request, answer(found))
+
+
+@listing
 async def export(call: Call) -> Response:
-    Parameters(call.request).close()
+    parameters = Parameters(call.request)
+    status = parameters.choice("status", MEMBER_FILTERS) or "all"
+    parameters.close()
     number = batch_id(call)
-    pages = call.context.runbooks.queries.export(number)
+    pages = call.context.runbooks.queries.export(number, status)
     # The first page is read before the answer begins, so that an unknown batch can still be answered with an error.
     first = await anext(pages)
 
@@ -116,55 +129,58 @@ async def export(call: Call) -> Response:
 
 
 async def advance(call: Call) -> Response:
-    await read_typed(call.request, SMALL_BODY_BYTES_MAX, Nothing, may_be_empty=True)
-    return answer(await call.context.runbooks.operations.advance(batch_id(call), call.caller.name))
+    reason = await _reason(call)
+    return answer(await call.context.runbooks.operations.advance(batch_id(call), call.caller.name, reason))
 
 
 async def cancel(call: Call) -> Response:
-    body = await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
-    reason = (body.reason or "").replace("\x00", "")
-    if len(reason) > REASON_CHARS_MAX:
-        raise CallerError.of("ENVELOPE_INVALID", f"a reason has at most {REASON_CHARS_MAX} characters", "/reason")
+    reason = await _reason(call)
     return answer(await call.context.runbooks.operations.cancel(batch_id(call), reason, call.caller.name))
 
 
 async def resume(call: Call) -> Response:
-    await read_typed(call.request, SMALL_BODY_BYTES_MAX, Nothing, may_be_empty=True)
-    return answer(await call.context.runbooks.operations.resume(batch_id(call), call.caller.name))
+    reason = await _reason(call)
+    return answer(await call.context.runbooks.operations.resume(batch_id(call), call.caller.name, reason))
+
+
+async def _reason(call: Call) -> str:
+    return read_reason((await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)).reason)
 
 
 class MembersRetried(Struct, frozen=True, forbid_unknown_fields=True):
     members: NamesOrNull = field(default_factory=lambda: NULL)
+    reason: ReasonOrNull = None
 
 
 async def retry(call: Call) -> Response:
     body = await read_typed(
         call.request, call.context.settings.callbacks_body_bytes_max, MembersRetried, may_be_empty=True
     )
-    keys = None if bytes(body.members) == b"null" else read_keys(body.members)
-    return answer(await call.context.runbooks.operations.retry(batch_id(call), keys, call.caller.name))
+    keys, reason = None if bytes(body.members) == b"null" else read_keys(body.members), read_reason(body.reason)
+    return answer(await call.context.runbooks.operations.retry(batch_id(call), keys, call.caller.name, reason))
 
 
 class MembersHeld(Struct, frozen=True, forbid_unknown_fields=True):
     members: NamesOrNull = field(default_factory=lambda: NULL)
+    reason: ReasonOrNull = None
 
 
-async def _read_held(call: Call) -> list[str] | None:
-    """The keys of held members; None: all of them."""
+async def _read_held(call: Call) -> tuple[list[str] | None, str]:
+    """The keys of held members, None for all of them, and why."""
     body = await read_typed(
         call.request, call.context.settings.callbacks_body_bytes_max, MembersHeld, may_be_empty=True
     )
-    return None if bytes(body.members) == b"null" else read_keys(body.members)
+    return None if bytes(body.members) == b"null" else read_keys(body.members), read_reason(body.reason)
 
 
 async def confirm_move(call: Call) -> Response:
-    keys = await _read_held(call)
-    return answer(await call.context.runbooks.operations.confirm_move(batch_id(call), keys, call.caller.name))
+    keys, reason = await _read_held(call)
+    return answer(await call.context.runbooks.operations.confirm_move(batch_id(call), keys, call.caller.name, reason))
 
 
 async def keep(call: Call) -> Response:
-    keys = await _read_held(call)
-    return answer(await call.context.runbooks.operations.keep(batch_id(call), keys, call.caller.name))
+    keys, reason = await _read_held(call)
+    return answer(await call.context.runbooks.operations.keep(batch_id(call), keys, call.caller.name, reason))
 
 
 class MessagesNamed(Struct, frozen=True, forbid_unknown_fields=True):
@@ -181,20 +197,22 @@ async def send_again(call: Call) -> Response:
 
 class MembersNamed(Struct, frozen=True, forbid_unknown_fields=True):
     members: Names
+    reason: ReasonOrNull = None
 
 
 async def remove(call: Call) -> Response:
     body = await read_typed(call.request, call.context.settings.callbacks_body_bytes_max, MembersNamed)
-    keys = read_keys(body.members)
-    return answer(await call.context.runbooks.operations.remove(batch_id(call), keys, call.caller.name))
+    keys, reason = read_keys(body.members), read_reason(body.reason)
+    return answer(await call.context.runbooks.operations.remove(batch_id(call), keys, call.caller.name, reason))
 
 
 class MembersAdded(Struct, frozen=True, forbid_unknown_fields=True):
     csv: str
+    reason: ReasonOrNull = None
 
 
 async def add(call: Call) -> Response:
     settings = call.context.settings
     body = await read_typed(call.request, body_bytes_max(settings.members_bytes_max), MembersAdded)
-    csv = bytes_within(body.csv, settings.members_bytes_max, "csv")
-    return answer(await call.context.runbooks.operations.add_members(batch_id(call), csv, call.caller.name))
+    csv, reason = bytes_within(body.csv, settings.members_bytes_max, "csv"), read_reason(body.reason)
+    return answer(await call.context.runbooks.operations.add_members(batch_id(call), csv, call.caller.name, reason))

@@ -16,10 +16,8 @@ from lucius.api.requests import (
     JOB_ID,
     REASON_CHARS_MAX,
     SMALL_BODY_BYTES_MAX,
-    BadMoment,
     Parameters,
     Reason,
-    read_moment,
     read_typed,
 )
 from lucius.domain.bulk_operation import BulkAction, BulkFilter, BulkMove, BulkOperation, ItemStatus, sentence
@@ -27,7 +25,7 @@ from lucius.domain.errors import CallerError
 from lucius.domain.job import JobStatus
 from lucius.domain.json_types import Moment, stated
 from lucius.domain.routing import normal_form
-from lucius.domain.time import Instant, InstantOutOfRange, from_datetime, iso
+from lucius.domain.time import BadMoment, Instant, InstantOutOfRange, from_datetime, iso, read_moment
 from lucius.ports.bulk_operations import BulkItem
 from lucius.usecases.bulk_operations import RATE_DEFAULT, RATE_MAX, BulkWish
 

@@ -2,55 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from msgspec import Raw, Struct
 from starlette.responses import Response
 
 from lucius.api.answers import CallbackOutcome, CallbackOutcomes, Refused
 from lucius.api.batch_items import read_each, split_resting
-from lucius.api.callback_bodies import FACTS, AnyBody, fact_of, read_any_callback, read_callback
 from lucius.api.endpoint import Call, JsonResponse, answer
 from lucius.api.holding import check_pull, long_poll
 from lucius.api.requests import SMALL_BODY_BYTES_MAX, read_body, read_typed
 from lucius.api.sightings import saw
-from lucius.domain.callbacks import CallbackIds
 from lucius.domain.errors import LuciusError
-from lucius.domain.inputs import Callback
 from lucius.domain.json_types import ref, stated
 from lucius.ports.bus import Delivery
 from lucius.ports.engine import CallbackReply
 from lucius.ports.workers import WorkerKind
-from lucius.settings import Settings
-from lucius.usecases.complete import KINDS
+from lucius.usecases.callback_bodies import AnyBody, read_any_callback, read_callback, single_bytes_max
+from lucius.usecases.complete import PendingCallback
 
 TOKEN_HEADER = "Lucius-Callback-Token"  # noqa: S105 - the name of a header
-SINGLE_OVERHEAD_BYTES = 65_536
-
-
-def _single_bytes_max(settings: Settings) -> int:
-    """The largest callback, alone or in a batch: artifacts, an output_ref of the same size, and the rest."""
-    return settings.artifacts_bytes_max * 2 + SINGLE_OVERHEAD_BYTES
-
-
-class _Pending(NamedTuple):
-    """A callback that was passed to the engine."""
-
-    ids: CallbackIds
-    fact: Callback
-    answer: Awaitable[CallbackReply | None]
-    kind: str = ""
-    traceparent: str | None = None
-    """That of an item of a batch, whose span begins when its answer is awaited."""
-
-
-def _begin(call: Call, body: AnyBody, token: str | None) -> _Pending:
-    completion, ids = call.context.completion, body.ids()
-    completion.authenticate(ids, FACTS[type(body)], token)
-    fact = fact_of(body, call.context.settings.artifacts_bytes_max)
-    return _Pending(ids, fact, completion.begin(ids, fact), KINDS[type(fact)].lower(), body.traceparent)
 
 
 def _shown(reply: CallbackReply) -> CallbackOutcome:
@@ -58,12 +30,13 @@ def _shown(reply: CallbackReply) -> CallbackOutcome:
 
 
 async def _applied(call: Call, body: AnyBody, token: str | None) -> CallbackReply:
-    begun = _begin(call, body, token)
-    return call.context.completion.conclude(begun.ids, begun.fact, await begun.answer)
+    completion = call.context.completion
+    return await completion.conclude(completion.begin(body, token))
 
 
 async def _callback(call: Call, kind: str) -> Response:
-    body = read_callback(kind, await read_body(call.request, _single_bytes_max(call.context.settings)))
+    bytes_max = single_bytes_max(call.context.settings.artifacts_bytes_max)
+    body = read_callback(kind, await read_body(call.request, bytes_max))
     token = call.request.headers.get(TOKEN_HEADER) or body.callback_token
     traces = call.context.traces
     if not traces.enabled:
@@ -91,28 +64,30 @@ async def batch(call: Call) -> Response:
     settings = call.context.settings
     body = await read_typed(call.request, settings.callbacks_body_bytes_max, CallbackBatch)
     items = await split_resting(body.callbacks, "callbacks", settings.batch_callbacks_max)
-    bodies = await read_each(items, read_any_callback, _single_bytes_max(settings))
+    bodies = await read_each(items, read_any_callback, single_bytes_max(settings.artifacts_bytes_max))
     pending = [_try_begin(call, item) for item in bodies]
     return answer(CallbackOutcomes(outcomes=[await _outcome(call, callback) for callback in pending]))
 
 
-def _try_begin(call: Call, body: AnyBody | LuciusError) -> _Pending | LuciusError:
+def _try_begin(call: Call, body: AnyBody | LuciusError) -> PendingCallback | LuciusError:
     if isinstance(body, LuciusError):
         return body
     try:
-        return _begin(call, body, body.callback_token)
+        return call.context.completion.begin(body, body.callback_token)
     except LuciusError as error:
         return error
 
 
-async def _outcome(call: Call, pending: _Pending | LuciusError) -> CallbackOutcome | Refused:
+async def _outcome(call: Call, pending: PendingCallback | LuciusError) -> CallbackOutcome | Refused:
     try:
         if isinstance(pending, LuciusError):
             raise pending
-        ids = pending.ids
+        ids, traces, completion = pending.ids, call.context.traces, call.context.completion
+        if not traces.enabled:
+            return _shown(await completion.conclude(pending))
         about: dict[str, str | int] = {"job_id": ids.job_id, "step_id": ids.step_id, "attempt_no": ids.attempt_no}
-        with call.context.traces.span(f"callback.{pending.kind}", pending.traceparent, **about) as span:
-            reply = call.context.completion.conclude(ids, pending.fact, await pending.answer)
+        with traces.span(f"callback.{pending.kind.lower()}", pending.traceparent, **about) as span:
+            reply = await completion.conclude(pending)
             span.set("outcome", reply.outcome.value)
             return _shown(reply)
     except LuciusError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -12,11 +11,11 @@ from msgspec import Meta, Raw, Struct
 from starlette.requests import Request
 from starlette.types import Receive
 
-from lucius.api.bodies import UNREADABLE, body_error
 from lucius.domain.errors import CallerError
 from lucius.domain.json_types import stated
 from lucius.domain.strict_json import parse
-from lucius.domain.time import Instant, InstantOutOfRange, from_datetime
+from lucius.domain.time import BadMoment, Instant, InstantOutOfRange, from_datetime, read_moment
+from lucius.usecases.bodies import UNREADABLE, body_error
 
 T = TypeVar("T", bound=Struct)
 Decoded = TypeVar("Decoded")
@@ -105,21 +104,6 @@ class Cancel(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 JOB_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-class BadMoment(ValueError):
-    """The message continues the name of the field."""
-
-
-def read_moment(text: str) -> datetime:
-    """Raises `BadMoment`."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise BadMoment("must be a date and time in ISO 8601") from None
-    if moment.tzinfo is None:
-        raise BadMoment("must have a time zone, such as Z")
-    return moment
 
 
 class Parameters:

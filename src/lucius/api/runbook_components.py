@@ -43,6 +43,7 @@ def runbook_components() -> dict[str, Schema]:
         "RunbookVersion": {"type": "integer", "minimum": 1, "maximum": VERSION_MAX},
         "BatchId": ID,
         "IdCursor": ID,
+        "ChangeNumber": {"type": "integer", "minimum": 0, "maximum": ID_MAX},
         "BatchStatus": text(enum=list(BATCH)),
         "MemberFilter": text(enum=list(MEMBER_FILTERS)),
         **_workers(),

@@ -104,7 +104,7 @@ RUNBOOK_OPERATIONS: tuple[Operation, ...] = (
     _runbook(
         "confirm", "confirmRunbook", runbooks.confirm,
         "Confirm that the source is correct although it has fewer members",
-        "operate", "RunbookActed", errors=ACT_ERRORS,
+        "operate", "RunbookActed", "Reason", ACT_ERRORS,
     ),
     _runbook(
         "preview", "previewRunbook", runbooks.preview, "Show the first rows of the runbook's source", "admin",
@@ -129,6 +129,11 @@ RUNBOOK_OPERATIONS: tuple[Operation, ...] = (
         "List members with all their steps, and what each waits for", "MemberList", *LIST_MEMBERS,
     ),
     _read(
+        "/v1/batches/{batch_id}/grid", "getGrid", batches.grid,
+        "Members × steps, one character a cell: whole, or what has changed since a number", "Grid", BATCH_ID,
+        Parameter("since", "query", "ChangeNumber", "The `number` of the answer that the caller has"),
+    ),
+    _read(
         "/v1/batches/{batch_id}/events", "getBatchEvents", batches.events, "The batch's audit trail, newest first",
         "RunbookEventList", BATCH_ID, LIMIT, CURSOR,
     ),
@@ -136,14 +141,16 @@ RUNBOOK_OPERATIONS: tuple[Operation, ...] = (
         method="GET", path="/v1/batches/{batch_id}/export", name="exportBatch", handler=batches.export, tag="runbooks",
         summary="Export the batch as CSV: a line per member, a column per step", role="read", on_all_tenants=True,
         answer="Text", media_type="text/csv", errors=(*FOUND_ERRORS, *HELD_ERRORS, *LIST_ERRORS),
-        parameters=(BATCH_ID,),
+        parameters=(BATCH_ID, Parameter("status", "query", "MemberFilter", "Only these members")),
     ),
-    _batch("advance", "advanceBatch", batches.advance, "Start the next phase now"),
+    _batch("advance", "advanceBatch", batches.advance, "Start the next phase now", "Reason"),
     _batch(
         "cancel", "cancelBatch", batches.cancel,
         "Cancel a batch: nothing more is sent; jobs that workers have may finish", "Reason",
     ),
-    _batch("resume", "resumeBatch", batches.resume, "Resume a batch that was held because of too many failures"),
+    _batch(
+        "resume", "resumeBatch", batches.resume, "Resume a batch that was held because of too many failures", "Reason"
+    ),
     _batch("retry", "retryBatch", batches.retry, "Retry the failed step of failed members", "MembersRetried"),
     _batch(
         "confirm-move", "confirmMove", batches.confirm_move,

@@ -8,10 +8,10 @@ from msgspec import Raw, Struct
 
 from lucius.api.batch_items import split
 from lucius.api.endpoint import Call
-from lucius.api.requests import BadMoment, Parameters, decode_typed, read_moment
+from lucius.api.requests import REASON_CHARS_MAX, Parameters, decode_typed
 from lucius.domain.errors import CallerError
 from lucius.domain.json_types import stated
-from lucius.domain.time import Instant, from_datetime
+from lucius.domain.time import BadMoment, Instant, from_datetime, read_moment
 from lucius.runbooks.core.answers import ID_MAX
 from lucius.runbooks.core.definition.names import check_name
 from lucius.runbooks.service.operations import missing_batch
@@ -34,11 +34,20 @@ _NAMES = {
 }
 Names = Annotated[Raw, stated(**_NAMES)]
 """Keys of members, or ids of messages."""
+ReasonOrNull = Annotated[str, stated(maxLength=REASON_CHARS_MAX)] | None
 NamesOrNull = Annotated[Raw, stated(anyOf=[_NAMES, {"type": "null"}], default=None)]
 
 
 class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
     """An empty object."""
+
+
+def read_reason(text: str | None) -> str:
+    """Why an operator acts; empty if nothing was said."""
+    reason = (text or "").replace("\x00", "").strip()
+    if len(reason) > REASON_CHARS_MAX:
+        raise CallerError.of("ENVELOPE_INVALID", f"a reason has at most {REASON_CHARS_MAX} characters", "/reason")
+    return reason
 
 
 def runbook_name(call: Call) -> str:

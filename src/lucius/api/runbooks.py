@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from lucius.api.endpoint import Call, JsonResponse, answer
 from lucius.api.lists import listing
-from lucius.api.requests import SMALL_BODY_BYTES_MAX, Parameters, read_typed
+from lucius.api.requests import SMALL_BODY_BYTES_MAX, Parameters, Reason, read_typed
 from lucius.api.runbook_requests import (
     EVENTS_PAGE_SIZE,
     Nothing,
@@ -21,6 +21,7 @@ from lucius.api.runbook_requests import (
     moment,
     page_cursor,
     page_limits,
+    read_reason,
     runbook_name,
 )
 from lucius.domain.errors import CallerError
@@ -67,8 +68,6 @@ async def _switch(call: Call, act: str) -> Response:
     match act:
         case "retire":
             done = await publishing.retire(name, actor)
-        case "confirm":
-            done = await publishing.confirm_source(name, actor)
         case _:
             done = await publishing.set_automation(name, act == "start", actor)
     return answer(done)
@@ -77,7 +76,12 @@ async def _switch(call: Call, act: str) -> Response:
 retire = partial(_switch, act="retire")
 stop = partial(_switch, act="stop")
 start = partial(_switch, act="start")
-confirm = partial(_switch, act="confirm")
+
+
+async def confirm(call: Call) -> Response:
+    body = await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
+    name, reason = runbook_name(call), read_reason(body.reason)
+    return answer(await call.context.runbooks.publishing.confirm_source(name, call.caller.name, reason))
 
 
 # --- Reading ---------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ from lucius.management import app_checks, clock_check, manage
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine
 from lucius.ports.observer import Observer, Observers
+from lucius.ports.readiness import Check
+from lucius.ports.workers import WorkerKind
 from lucius.private_files import make_private_folder
 from lucius.registries.files import FileRegistry, Overrides
 from lucius.settings import Settings, SettingsError
@@ -45,9 +48,11 @@ from lucius.usecases.console_sessions import ConsoleSessions
 from lucius.usecases.fair_slots import FairSlots
 from lucius.usecases.figures import Figures
 from lucius.usecases.lane_history import SAMPLE_SECONDS, LaneHistory
+from lucius.usecases.lanes import Lanes
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
 from lucius.usecases.query import Queries
+from lucius.usecases.replies import Replies
 from lucius.usecases.submit import limits_for, terms_for
 from lucius.usecases.waits import WaitCap, WaitKind, Waits
 from lucius.webhooks import WebhookSender
@@ -81,19 +86,21 @@ async def open_app(
     works: bool = True,
     orchestrates: bool = True,
     schedules: bool = True,
+    takes_replies: bool = True,
     upgrades: bool | None = None,
     clock: Clock | None = None,
 ) -> AsyncIterator[AppContext]:
     """Everything an application needs, opened and running; closed gracefully in reverse order.
 
     `reconciles`: whether it sweeps, repairs and sends webhooks. `works`: whether it polls for Temporal's tasks.
-    `orchestrates` and `schedules`: whether it runs the orchestrator and the scheduler of runbooks. `clock`: this
-    machine's clock; that of a shared database takes precedence.
+    `orchestrates` and `schedules`: whether it runs the orchestrator and the scheduler of runbooks. `takes_replies`:
+    whether it takes callbacks from the bus, if the settings say so. `clock`: this machine's clock; that of a shared
+    database takes precedence.
     """
     settings = with_secrets(settings)
     if settings.engine not in (OUTBOX, TEMPORAL):
         raise SettingsError(f"LUCIUS_ENGINE={settings.engine!r}: must be outbox or temporal")
-    registry = _open_registry(settings)
+    registry = open_registry(settings)
     if settings.ledger == "sqlite":
         with data_folder_errors(settings):
             make_private_folder(Path(settings.data))
@@ -158,11 +165,18 @@ async def open_app(
         authenticator = Authenticator(settings)
         checks = app_checks(ledger, bus, engine, registry, authenticator, runbooks, schedules)
         checks.append(clock_check(clock, settings.clock_skew_seconds_max))
-        management = manage(checks, metrics, ledger, bus, runbooks, registry)
-        stack.callback(management.readiness.close)
 
         def terms_of(tenant_id: str) -> Terms:
             return terms_for(registry.snapshot(), files, tenant_id)
+
+        completion = Completion(engine, signer, clock, observer, terms_of, settings.artifacts_bytes_max)
+        if settings.bus_replies and takes_replies:
+            saw = partial(sightings.saw, WorkerKind.SERVICE)
+            replies = Replies(bus, ledger, completion, observer, settings.artifacts_bytes_max, saw)
+            await stack.enter_async_context(replies)
+            checks.append(Check(name="replies", look=replies.health, is_vital=False))
+        management = manage(checks, metrics, ledger, bus, runbooks, registry, sightings)
+        stack.callback(management.readiness.close)
 
         operations = Operations(
             engine, queries, ledger, clock,
@@ -176,11 +190,12 @@ async def open_app(
         yield AppContext(
             settings=settings,
             acceptance=acceptance,
-            completion=Completion(engine, signer, clock, observer, terms_of),
+            completion=completion,
             operations=operations,
             bulk=Bulk(bulk_store, ledger, clock, settings.operation_jobs_max),
             pulls=Pulls(registry, bus, engine, acceptance),
             sightings=sightings,
+            lanes=Lanes(bus, ledger, sightings),
             queries=queries,
             figures=Figures(ledger, registry, clock),
             lane_history=lanes,
@@ -237,7 +252,7 @@ async def _run_operations(runner: BulkRunner, settings: Settings, observer: Obse
             observer.failed("releasing the leases of operations; they end by themselves", error)
 
 
-def _open_registry(settings: Settings) -> FileRegistry:
+def open_registry(settings: Settings) -> FileRegistry:
     overrides = Overrides(
         policy=settings.policy,
         max_inflight=settings.max_inflight,

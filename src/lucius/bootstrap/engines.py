@@ -60,5 +60,6 @@ def temporal_settings(settings: Settings) -> TemporalSettings:
 
     names = TemporalSettings.__struct_fields__
     given = {name: getattr(settings, f"temporal_{name}") for name in names if hasattr(settings, f"temporal_{name}")}
-    shared = {name: getattr(settings, name) for name in ("publish_timeout_seconds", "stop_seconds")}
+    names = ("publish_timeout_seconds", "stop_seconds", "tenant_unacknowledged_max")
+    shared = {name: getattr(settings, name) for name in names}
     return TemporalSettings(**given, **shared)

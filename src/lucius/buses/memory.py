@@ -23,6 +23,8 @@ DUPLICATE_WINDOW_SECONDS = 600.0
 
 
 class MemoryBus:
+    takes_turns = True
+
     def __init__(
         self, clock: Clock, message_bytes_max: int = 262_144, dead_seconds: float = DEAD_LETTER_SECONDS
     ) -> None:

@@ -1,26 +1,29 @@
 """Peek-lock queues in memory: what the buses of a single process are made of.
 
-A message waits in one of two places: `ready`, in the order of delivery, or `later`, a heap of messages that are locked
-or delayed, by the moment at which they become deliverable. Entries that have moved on are skipped when they are met.
+A message waits in one of two places: `ready`, in the order of delivery, in which tenants take turns, or `later`, a heap
+of messages that are locked or delayed, by the moment at which they become deliverable. Entries that have moved on are
+skipped when they are met.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from lucius.buses.tenant_turns import TenantTurns
 from lucius.buses.waiting import Waiting
 from lucius.clocks import SetBack
 from lucius.domain.time import CLOCK_TOLERANCE_SECONDS, Instant, after
-from lucius.ports.bus import DeadLetter, Delivery, DeliveryRef, Depth, Message, Refused, Subscription
+from lucius.ports.bus import DeadLetter, Delivery, DeliveryRef, Depth, Message, Refused, Subscription, tenant_of
 from lucius.ports.clock import Clock
 
 ROUTES_MAX = 10_000
 """Remembered answers to the question which subscriptions want a message with these properties."""
 LATER_KEPT = 1_024
 """Entries of locked and delayed messages up to which nobody looks whether they still mean something."""
+NEVER: Instant = 2**62
 LOOK_SECONDS = 0.1
 """How often one of the receivers that wait looks for locks and delays that have run out."""
 
@@ -74,18 +77,34 @@ class Queue:
         self.key = (subscription.topic, subscription.name)
         self.held: dict[str, QueuedMessage] = {}
         self.dead: OrderedDict[str, DeadMessage] = OrderedDict()
-        self._ready: deque[QueuedMessage] = deque()
+        self._ready: TenantTurns[QueuedMessage] = TenantTurns(self._is_ready)
         self._later: list[tuple[Instant, int, QueuedMessage]] = []
         self._order = 0
         self._set_back = SetBack()
+        self._spent_from: Instant | None = None
+        """Before this moment no message is expired or was delivered too often; None if nobody knows."""
+
+    def change(self, subscription: Subscription) -> None:
+        self.subscription = subscription
+        self._spent_from = None
 
     def add(self, held: QueuedMessage, now: Instant) -> None:
         self.held[held.message_id] = held
+        if self._spent_from is not None:
+            self._spent_from = min(self._spent_from, held.expires_at)
         if held.visible_at <= now:
-            held.is_ready = True
-            self._ready.append(held)
+            self._make_ready(held)
         else:
             self._postpone(held)
+
+    def _make_ready(self, held: QueuedMessage) -> None:
+        held.is_ready = True
+        self._ready.add(tenant_of(held.properties), held)
+        if held.delivery_count >= self.subscription.delivery_max:
+            self._spent_from = None
+
+    def _is_ready(self, held: QueuedMessage) -> bool:
+        return held.is_ready and self.held.get(held.message_id) is held
 
     def take(self, now: Instant, limit: int, until: Instant) -> list[QueuedMessage]:
         """Lock up to `limit` messages that are due."""
@@ -93,10 +112,7 @@ class Queue:
             self._shorten_waits(now, until)
         self.wake(now)
         taken: list[QueuedMessage] = []
-        while self._ready and len(taken) < limit:
-            held = self._ready.popleft()
-            if self.held.get(held.message_id) is not held or not held.is_ready:
-                continue
+        while len(taken) < limit and (held := self._ready.next()) is not None:
             held.is_ready = False
             held.visible_at = until
             held.delivery_count += 1
@@ -121,8 +137,7 @@ class Queue:
             entry = heapq.heappop(self._later)
             held = entry[2]
             if self._is_current(entry) and not held.is_ready:
-                held.is_ready = True
-                self._ready.append(held)
+                self._make_ready(held)
 
     def _is_current(self, entry: tuple[Instant, int, QueuedMessage]) -> bool:
         visible_at, _, held = entry
@@ -131,25 +146,31 @@ class Queue:
     def spent(self, now: Instant) -> list[tuple[QueuedMessage, str]]:
         """Messages that are due and yet not to be delivered: expired, or delivered too often."""
         self.wake(now)
+        if self._spent_from is not None and now < self._spent_from:
+            return []
         found = []
         for held in self._ready:
-            if not held.is_ready or self.held.get(held.message_id) is not held:
+            if not self._is_ready(held):
                 continue
             if held.expires_at <= now:
                 found.append((held, "EXPIRED"))
             elif held.delivery_count >= self.subscription.delivery_max:
                 found.append((held, "DELIVERED_TOO_OFTEN"))
+        if not found:
+            self._spent_from = min((held.expires_at for held in self.held.values()), default=NEVER)
         return found
 
     def release(self, held: QueuedMessage, now: Instant, visible_at: Instant) -> None:
-        """Give up a lock: deliverable again at that moment, and first in line if that is now."""
+        """Give up a lock: deliverable again at that moment, and before its tenant's others if that is now."""
         held.visible_at = visible_at
         if visible_at > now:
             held.is_ready = False
             self._postpone(held)
         elif not held.is_ready:
             held.is_ready = True
-            self._ready.appendleft(held)
+            self._ready.add_first(tenant_of(held.properties), held)
+            if held.delivery_count >= self.subscription.delivery_max:
+                self._spent_from = None
 
     def extend(self, held: QueuedMessage, until: Instant) -> None:
         held.visible_at = until
@@ -195,6 +216,7 @@ class Queue:
             locked=len(self.held) - ready,
             dead=len(self.dead),
             oldest_at=min((held.enqueued_at for held in self.held.values()), default=None),
+            redelivered=sum(held.delivery_count > 1 for held in self.held.values()),
         )
 
     def _postpone(self, held: QueuedMessage) -> None:
@@ -232,7 +254,7 @@ class Queues:
         if queue is None:
             queue = self._queues[key] = Queue(subscription)
             self._by_topic.setdefault(subscription.topic, []).append(queue)
-        queue.subscription = subscription
+        queue.change(subscription)
         filters = (one.subscription.where for one in self._by_topic[subscription.topic])
         self._filtered_on[subscription.topic] = tuple(sorted({name for where in filters for name in where}))
         self._routes.clear()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
 import click
 
 from lucius.cli.output.program import hint
+from lucius.cli.output.wrapping import for_terminal
 from lucius.client import errors as client_errors
 from lucius.client.errors import ClientError
 
@@ -25,7 +27,7 @@ EXIT_INTERRUPTED = 130
 EXIT_CODES = {
     EXIT_OK: "success",
     EXIT_JOB_FAILED: "the job that was waited for ended FAILED_FINAL or CANCELLED, the batch that was watched failed, "
-    "a contract case failed, a sample failed, or temporal check found drift",
+    "a contract case failed, a sample failed, temporal check found drift, or bus check found differences",
     EXIT_USAGE: "the command line or a file it names is invalid",
     EXIT_REFUSED: "the server rejected the request (4xx), or validate or runbook validate found faults",
     EXIT_UNREACHABLE: "the server is unreachable (no response, or 5xx), or the tested service never pulled",
@@ -55,6 +57,10 @@ class CommandFailed(click.ClickException):
 
     def format_message(self) -> str:
         return hint(self.message)
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        stream = file or sys.stderr
+        click.echo(for_terminal(f"Error: {self.format_message()}", stream), file=stream)
 
 
 class Unusable(CommandFailed):

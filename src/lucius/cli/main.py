@@ -18,7 +18,7 @@ from lucius.cli.jobs import commands as jobs
 from lucius.cli.operations import commands as operations
 from lucius.cli.runbooks import batch
 from lucius.cli.runbooks import commands as runbooks
-from lucius.cli.serve import database, platform, server, temporal
+from lucius.cli.serve import bus, database, platform, server, temporal
 from lucius.cli.tools import contract, load, new, servicebus
 from lucius.client.addresses import URL_DEFAULT
 
@@ -28,11 +28,12 @@ SECTIONS = (
     ("Inspect", (*inspect.COMMANDS, *console.COMMANDS)),
     ("Try and test", (*new.COMMANDS, *contract.COMMANDS, *load.COMMANDS, *servicebus.COMMANDS)),
     ("Run", (*server.COMMANDS, *platform.COMMANDS)),
-    ("Maintain", (*database.UPKEEP, *server.UPKEEP, *temporal.UPKEEP)),
+    ("Maintain", (*database.UPKEEP, *bus.UPKEEP, *server.UPKEEP, *temporal.UPKEEP)),
 )
 """Every command, by its heading in `lucius --help`."""
 
-EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:<3}  {meaning}" for code, meaning in EXIT_CODES.items())
+HELP_CHARS_MAX = 100
+"""Help is no wider than this, on wider terminals too."""
 
 
 class SectionedGroup(click.Group):
@@ -54,8 +55,15 @@ class SectionedGroup(click.Group):
             with formatter.section(heading):
                 formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names])
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
 
-@click.group(cls=SectionedGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(
+    cls=SectionedGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_CHARS_MAX},
+)
 @click.option("--url", envvar="LUCIUS_URL", default=URL_DEFAULT, show_default=True, help="The server. [LUCIUS_URL]")
 @click.option(
     "--api-key",

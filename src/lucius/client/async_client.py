@@ -47,6 +47,7 @@ class AsyncBatches(Awaiting):
     wait = awaiting(batch_calls.wait, answers.BATCH)
     members = awaiting(batch_calls.members, answers.MEMBERS)
     events = awaiting(batch_calls.events, answers.RUNBOOK_EVENTS)
+    grid = awaiting(batch_calls.grid, answers.JSON)
     export = awaiting(batch_calls.export, answers.CSV)
     advance = awaiting(batch_calls.advance, answers.JSON)
     cancel = awaiting(batch_calls.cancel, answers.JSON)

@@ -47,6 +47,7 @@ class Batches(Blocking):
     wait = blocking(batch_calls.wait, answers.BATCH)
     members = blocking(batch_calls.members, answers.MEMBERS)
     events = blocking(batch_calls.events, answers.RUNBOOK_EVENTS)
+    grid = blocking(batch_calls.grid, answers.JSON)
     export = blocking(batch_calls.export, answers.CSV)
     advance = blocking(batch_calls.advance, answers.JSON)
     cancel = blocking(batch_calls.cancel, answers.JSON)

@@ -40,6 +40,7 @@ SECTIONS = (
     ("jobs", "Jobs", "/jobs"),
     ("dead-letters", "Dead letters", "/dead-letters"),
     ("operations", "Operations", "/operations"),
+    ("batches", "Batches", "/batches"),
 )
 """The menu: name, words, path."""
 

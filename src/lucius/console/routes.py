@@ -11,19 +11,33 @@ from starlette.routing import BaseRoute, Mount, Route
 from lucius.app_context import AppContext
 from lucius.console.frame import HEADERS, Frame
 from lucius.console.page import Act, Download, Page
-from lucius.console.pages import dead_letters, job, jobs, operations, overview
+from lucius.console.pages import (
+    batch,
+    batch_acts,
+    batch_members,
+    batches,
+    dead_letters,
+    job,
+    jobs,
+    operations,
+    overview,
+)
 from lucius.console.sign_in import SignIn
 from lucius.console.site import site_of
 from lucius.console.stream import Streams
 from lucius.console.templating import STATIC, open_templates
 from lucius.domain.errors import CallerError
 
-PAGES: tuple[Page, ...] = (overview.PAGE, jobs.PAGE, job.PAGE, dead_letters.PAGE, *operations.PAGES)
-ACTS: tuple[Act, ...] = (*job.ACTS, *operations.ACTS)
-DOWNLOADS: tuple[Download, ...] = jobs.DOWNLOADS
+PAGES: tuple[Page, ...] = (
+    overview.PAGE, jobs.PAGE, job.PAGE, dead_letters.PAGE, *operations.PAGES, batches.PAGE, batch.PAGE,
+    batch_members.PAGE, batch_members.MEMBER_PAGE,
+)  # fmt: skip
+ACTS: tuple[Act, ...] = (*job.ACTS, *operations.ACTS, *batch_acts.ACTS)
+DOWNLOADS: tuple[Download, ...] = (*jobs.DOWNLOADS, *batch.DOWNLOADS)
 
 FILES = {
     "console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml",
+    "batches.css": "text/css", "grid.js": "text/javascript",
     "vendor/htmx.min.js": "text/javascript", "vendor/hx-sse.min.js": "text/javascript",
     "vendor/htmx-LICENSE.txt": "text/plain",
 }  # fmt: skip

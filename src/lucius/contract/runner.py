@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import tempfile
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lucius.contract.bus_bridge import BusBridge, BusPlan
 from lucius.contract.case import Case, CaseFailed, CaseNotRun, Level, Status, Verdict
 from lucius.contract.directives import Directives, Sample
 from lucius.contract.excerpt import excerpt
@@ -17,7 +19,7 @@ from lucius.contract.listener import Listener
 from lucius.contract.orchestrator import Orchestrator
 from lucius.contract.process import ServiceProcess
 from lucius.contract.shapes import Shapes
-from lucius.contract.stage import Stage, environment
+from lucius.contract.stage import LOCK_SECONDS, Stage, environment
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class ContractPlan:
     port: int = 0
     start_seconds: float = 60.0
     pace: float = 1.0
+    bus: BusPlan | None = None
+    """Set if directives travel over a bus instead of over HTTP."""
 
 
 class NeverPulled(Exception):
@@ -45,6 +49,7 @@ def run(
     api_key = secrets.token_urlsafe(24)
     orchestrator = Orchestrator(plan.sample.service, api_key, Shapes())
     process: ServiceProcess | None = None
+    bridge: BusBridge | None = None
     try:
         listener = Listener(plan.host, plan.port, orchestrator)
         try:
@@ -52,14 +57,22 @@ def run(
             state.mkdir()
             directives = Directives(plan.sample, folder, listener.url)
             environ = environment(listener.url, api_key, plan.sample.service, str(state), str(directives.files))
+            if plan.bus is not None:
+                environ |= plan.bus.environment(LOCK_SECONDS * plan.pace)
+                bridge = BusBridge(plan.bus, orchestrator, api_key, {**os.environ, **environ})
+                bridge.open()
             process = ServiceProcess(plan.command, environ, folder / "service.log") if plan.command else None
             stage = Stage(orchestrator, listener, directives, process, plan.start_seconds, plan.pace)
             on_open(environ)
             _await_first_pull(stage, plan.start_seconds)
+            if bridge is not None:
+                _await_first_ack(stage, plan.start_seconds)
             return [_tried(stage, case, on_verdict) for case in plan.cases]
         finally:
             if process is not None:
                 process.kill()
+            if bridge is not None:
+                bridge.close()
             listener.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -79,6 +92,18 @@ def _await_first_pull(stage: Stage, seconds: float) -> None:
         refused = [f"{one.status} {one.code}: {one.faults[0]}" for one in stage.calls(None, "PULL") if one.faults]
         output = stage.process.last_lines() if stage.process else []
         lines = [failure.happened, *(f"A pull was answered {one}" for one in refused[:1])]
+        lines += [f"Its output ends: {output[-1]}"] if output else []
+        raise NeverPulled("\n".join(lines)) from failure
+
+
+def _await_first_ack(stage: Stage, seconds: float) -> None:
+    """On a bus nobody sees who waits for a directive, so the service shows that it is there by answering one."""
+    attempt = stage.deliver()
+    try:
+        stage.expect(attempt, "ACK", within_seconds=seconds)
+    except CaseFailed as failure:
+        output = stage.process.last_lines() if stage.process else []
+        lines = ["no directive on the bus was acknowledged", failure.happened]
         lines += [f"Its output ends: {output[-1]}"] if output else []
         raise NeverPulled("\n".join(lines)) from failure
 

@@ -60,3 +60,6 @@ class Attempt(Struct, frozen=True, kw_only=True):
     ended_at: Instant | None = None
     verdict: Verdict | None = None
     error: Failure | None = None
+    is_held: bool = False
+    """Whether it waits to be published until its tenant has fewer unacknowledged directives for its lane and service.
+    Nobody claims it meanwhile, and no clock runs but the job's deadline."""

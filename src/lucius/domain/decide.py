@@ -12,9 +12,11 @@ from typing import Any
 from lucius.domain.draft import Draft, IdSource
 from lucius.domain.effects import Decision
 from lucius.domain.handlers.bus import (
+    on_died,
     on_dispatch_due,
     on_publish_deferred,
     on_publish_failed,
+    on_publish_held,
     on_published,
     on_withdrawn,
 )
@@ -26,6 +28,7 @@ from lucius.domain.inputs import (
     Acked,
     CancelAsked,
     DeadlinePassed,
+    DirectiveDied,
     DirectiveWithdrawn,
     DispatchDue,
     ForceCancelAsked,
@@ -35,6 +38,7 @@ from lucius.domain.inputs import (
     PublishDeferred,
     Published,
     PublishFailed,
+    PublishHeld,
     Resulted,
     ResumeAsked,
 )
@@ -80,7 +84,9 @@ _HANDLERS: dict[type, Callable[[Draft, Any], None]] = {
     Published: on_published,
     PublishFailed: on_publish_failed,
     PublishDeferred: on_publish_deferred,
+    PublishHeld: on_publish_held,
     DirectiveWithdrawn: on_withdrawn,
+    DirectiveDied: on_died,
     DispatchDue: on_dispatch_due,
     Acked: on_acked,
     HeartbeatSeen: on_heartbeat,

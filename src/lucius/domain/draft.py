@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from lucius.domain.attempt import Attempt, DispatchStatus, Failure
 from lucius.domain.effects import CallWebhook, Decision, Effect, Event, Outcome, PublishDirective, SettleDirective
-from lucius.domain.job import JOB_TERMINAL, JOB_TRANSITIONS, REPEATS_ONCE, Job, JobMove, JobStatus
-from lucius.domain.step import STEP_TERMINAL, STEP_TRANSITIONS, Step, StepMove, StepStatus
+from lucius.domain.job import JOB_TERMINAL, JOB_TRANSITIONS, REPEATS_ONCE, Job, JobMove, JobSpec, JobStatus
+from lucius.domain.step import STEP_TERMINAL, STEP_TRANSITIONS, Step, StepMove, StepSpec, StepStatus
 from lucius.domain.time import CLOCK_TOLERANCE_SECONDS, Instant, after
 
 
@@ -24,6 +24,11 @@ class IdSource(Protocol):
     @property
     def publishes_inside(self) -> bool:
         """Whether the bus takes a directive in the commit that creates its attempt."""
+        ...
+
+    def holds_back(self, spec: JobSpec, step: StepSpec) -> bool:
+        """Whether the job's tenant has as many unacknowledged directives for this lane and service as it may: a new
+        attempt waits."""
         ...
 
     def lease_id(self) -> str:
@@ -126,14 +131,18 @@ class Draft:
         self.steps[index] = replace(step, status=status, attempt=attempt, updated_at=now)
 
     def start_attempt(self, index: int) -> None:
-        """Create the next attempt of a step: a new number, a new lease, and the effect that publishes it."""
-        step, claim_seconds = self.steps[index], self.id_source.claim_seconds
+        """Create the next attempt of a step: a new number, a new lease, and the effect that publishes it, unless its
+        tenant has to wait."""
+        step, id_source = self.steps[index], self.id_source
+        is_held = id_source.holds_back(self.job.spec, step.spec)
+        claim_seconds = 0.0 if is_held else id_source.claim_seconds
         attempt = Attempt(
             attempt_no=step.attempt_no + 1,
-            lease_id=self.id_source.lease_id(),
+            lease_id=id_source.lease_id(),
             created_at=self.now,
             status=_DISPATCHING,
             claimed_until=after(self.now, claim_seconds),
+            is_held=is_held,
         )
         step = replace(
             step,
@@ -150,10 +159,11 @@ class Draft:
         self.current_index = index
         self.started += 1
         self.move_job(_JOB_STARTED)
-        self.record("ATTEMPT_CREATED", index, lease_id=attempt.lease_id)
+        held = {"is_held": True} if is_held else {}
+        self.record("ATTEMPT_CREATED", index, lease_id=attempt.lease_id, **held)
         if claim_seconds > 0:
             self.effects.append(PublishDirective(index))
-            if self.id_source.publishes_inside:
+            if id_source.publishes_inside:
                 self.mark_published(index)
 
     def mark_published(self, index: int) -> None:
@@ -175,7 +185,7 @@ class Draft:
         """Close the outbox side of an attempt, once."""
         if attempt.dispatch is not _PENDING:
             return attempt
-        return replace(attempt, dispatch=dispatch, sent_at=self.now if dispatch is _SENT else None)
+        return replace(attempt, dispatch=dispatch, sent_at=self.now if dispatch is _SENT else None, is_held=False)
 
     def settle_directive(self, index: int) -> None:
         """Have the current attempt's directive removed from the bus, unless its ACK has done so already."""

@@ -44,11 +44,27 @@ class PublishDeferred(Struct, frozen=True):
     attempt_no: int
 
 
+class PublishHeld(Struct, frozen=True):
+    """The directive was not given to the bus: its tenant has as many unacknowledged ones for its lane and service as it
+    may."""
+
+    step_id: str
+    attempt_no: int
+
+
 class DirectiveWithdrawn(Struct, frozen=True):
     """This attempt's directive was removed from the bus: no service has it, and none will get it."""
 
     step_id: str
     attempt_no: int
+
+
+class DirectiveDied(Struct, frozen=True):
+    """The bus has given up on this attempt's directive, and delivers it to nobody any more."""
+
+    step_id: str
+    attempt_no: int
+    reason: str
 
 
 class DispatchDue(Struct, frozen=True):
@@ -132,5 +148,5 @@ class ResumeAsked(Struct, frozen=True):
 
 Callback = Acked | HeartbeatSeen | Resulted
 Operation = CancelAsked | ForceCancelAsked | PauseAsked | ResumeAsked
-BusFact = Published | PublishFailed | PublishDeferred | DirectiveWithdrawn
+BusFact = Published | PublishFailed | PublishDeferred | PublishHeld | DirectiveWithdrawn | DirectiveDied
 Input = Accepted | BusFact | DispatchDue | Callback | DeadlinePassed | Operation

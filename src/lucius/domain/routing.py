@@ -54,6 +54,9 @@ def lane_topic(lane: int) -> str:
 
 LANE_TOPICS = tuple(lane_topic(lane) for lane in range(LANE_COUNT))
 
+REPLY_TOPICS = tuple(f"global-bus-replies-p{lane}" for lane in range(LANE_COUNT))
+"""Where services may answer directives of these lanes, instead of over HTTP."""
+
 
 def resolve_mode(requested: Mode | None, tenant: Mode | None, default: Mode) -> tuple[Mode, DecisionSource, str]:
     """First hit wins: the request, the tenant's setting, the global setting."""

@@ -22,6 +22,10 @@ class InstantOutOfRange(ValueError):
     """A time that LUCIUS does not accept; the message continues the name of the field."""
 
 
+class BadMoment(ValueError):
+    """The message continues the name of the field."""
+
+
 def after(now: Instant, seconds: float) -> Instant:
     return now + round(seconds * 1000)
 
@@ -44,3 +48,14 @@ def from_datetime(moment: datetime) -> Instant:
     if not EARLIEST <= instant <= LATEST:
         raise InstantOutOfRange(f"is outside {RANGE}")
     return instant
+
+
+def read_moment(text: str) -> datetime:
+    """Raises `BadMoment`."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadMoment("must be a date and time in ISO 8601") from None
+    if moment.tzinfo is None:
+        raise BadMoment("must have a time zone, such as Z")
+    return moment

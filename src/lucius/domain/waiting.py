@@ -31,7 +31,7 @@ _CAUSES = {
 }
 
 
-WAIT_CAUSES = ("START", "BUS", "ACK", "RESULT", "RETRY", "RESUME")
+WAIT_CAUSES = ("START", "BUS", "TENANT_CAP", "ACK", "RESULT", "RETRY", "RESUME")
 
 
 def wait_cause(job: Job) -> str | None:
@@ -41,6 +41,8 @@ def wait_cause(job: Job) -> str | None:
     step = job.current_step
     if job.status is JobStatus.PAUSED and not step.is_live:
         return "RESUME"
+    if step.status is StepStatus.DISPATCHING and step.attempt is not None and step.attempt.is_held:
+        return "TENANT_CAP"
     return _CAUSES.get(step.status, "RETRY")
 
 
@@ -77,6 +79,10 @@ def _step_wait(job: Job, step: Step, absent: Absent) -> tuple[str, Instant, str]
         case StepStatus.PENDING:
             until = job.spec.not_before or deadline_at
             return "START", until, f"Step {name} has not started: the job may begin at {iso(until)}."
+        case StepStatus.DISPATCHING if step.attempt is not None and step.attempt.is_held:
+            text = f"Tenant {job.spec.tenant_id} has as many unacknowledged directives for service {service} on lane"
+            text += f" {job.spec.routing.lane} as it may: {attempt} is published when its turn comes; the job must end"
+            return "TENANT_CAP", deadline_at, f"{text} by {iso(deadline_at)}."
         case StepStatus.DISPATCHING:
             text = f"The bus has not yet taken {attempt} for service {service}; the job must end by {iso(deadline_at)}."
             return "BUS", deadline_at, text

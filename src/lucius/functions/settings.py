@@ -12,6 +12,7 @@ from lucius.kit import settings as kit
 from lucius.kit.errors import ServiceUnusable
 from lucius.kit.settings import number, variable
 
+BUS_VARIABLE = "LUCIUS_WORKER_BUS"
 HEALTH_PORT_VARIABLE = "LUCIUS_WORKER_HEALTH_PORT"
 
 
@@ -22,6 +23,8 @@ class WorkerSettings:
     url: str = kit.url_field()
     api_key: str = kit.key_field()
     """Default for a server on this machine: the key in its data folder."""
+    bus: str = variable("", BUS_VARIABLE)
+    """Where jobs come from and results go instead: the bus itself, such as `nats://host:4222`. Empty means HTTP."""
     data: str = variable(DATA_DEFAULT, DATA_VARIABLE)
     concurrency: int = number(kit.CONCURRENCY_DEFAULT, 1, 1_000, "LUCIUS_WORKER_CONCURRENCY")
     """How many functions run at once. For workers with only quick functions, `pull_max` is the limit instead."""

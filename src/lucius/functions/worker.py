@@ -11,13 +11,15 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
+from lucius.functions.bus_source import BusSource
 from lucius.functions.function import Function
 from lucius.functions.job import Job, Result
 from lucius.functions.loop import Loop
 from lucius.functions.metrics import Metrics
 from lucius.functions.run import Run
-from lucius.functions.settings import HEALTH_PORT_VARIABLE, WorkerSettings, read_settings
+from lucius.functions.settings import BUS_VARIABLE, HEALTH_PORT_VARIABLE, WorkerSettings, read_settings
 from lucius.functions.source import HttpSource, JobSource
+from lucius.kit.brokers import open_broker
 from lucius.kit.errors import ServiceUnusable
 from lucius.kit.health import Health, HealthServer
 from lucius.kit.process import quiet_http_log, run_process
@@ -100,7 +102,11 @@ class FunctionWorker:
         quiet_http_log()
         health, metrics = Health(), Metrics(self.worker_id, self.functions)
         async with AsyncExitStack() as stack:
-            if source is None:
+            if source is None and settings.bus:
+                bus = await stack.enter_async_context(open_broker(settings.bus, BUS_VARIABLE))
+                source = await stack.enter_async_context(BusSource(self.worker_id, bus))
+                log.info("%s: jobs from %s", self.worker_id, bus.location)
+            elif source is None:
                 source = await stack.enter_async_context(HttpSource(self.worker_id, settings))
                 log.info("%s: jobs from %s", self.worker_id, settings.url)
             log.info("%s: functions: %s", self.worker_id, ", ".join(sorted(self.functions)))

@@ -12,6 +12,8 @@ from typing import Any
 
 from lucius.kit.errors import ServiceUnusable
 
+log = logging.getLogger("lucius.kit")
+
 EXIT_UNUSABLE = 2
 EXIT_ASKED_TWICE = 130
 
@@ -22,9 +24,17 @@ def run_process(name: str, main: Callable[[asyncio.Event], Coroutine[Any, Any, N
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     try:
         asyncio.run(_until_signal(main))
+        say_stopped(name)
     except ServiceUnusable as error:
         print(f"{name}: {error}", file=sys.stderr)
         sys.exit(EXIT_UNUSABLE)
+
+
+def say_stopped(name: str) -> None:
+    """The last line of the log. On a terminal it begins a new one, because the terminal has written ^C."""
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    log.info("%s: stopped", name)
 
 
 def stop_on_signals() -> asyncio.Event:

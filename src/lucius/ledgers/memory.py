@@ -25,6 +25,7 @@ from lucius.ports.ledger import (
     Duplicate,
     FailureGroup,
     FailureGroups,
+    HeldLine,
     JobFilter,
     JobKey,
     OutboxRow,
@@ -144,8 +145,30 @@ class MemoryLedger:
 
     async def undispatched(self, now: Instant, limit: int, ignore_claims: bool = False) -> list[str]:
         own = [row for row in self._unsent() if self._jobs[row.job_id].engine == OUTBOX]
+        own = [row for row in own if not row.attempt.is_held]
         rows = [row for row in own if ignore_claims or row.attempt.claimed_until <= now]
         return [row.job_id for row in rows[:limit]]
+
+    async def held(self, line: HeldLine, engine: str, limit: int) -> list[str]:
+        held = [row for row in self._unsent() if row.attempt.is_held and self._line(row.job_id) == line]
+        return sorted(row.job_id for row in held if self._jobs[row.job_id].engine == engine)[:limit]
+
+    async def held_lines(self, limit: int) -> list[HeldLine]:
+        found = dict.fromkeys(self._line(row.job_id) for row in self._unsent() if row.attempt.is_held)
+        return list(found)[:limit]
+
+    def _line(self, job_id: str) -> HeldLine:
+        job = self._jobs[job_id]
+        return HeldLine(job.spec.tenant_id, job.spec.routing.lane, job.current_step.spec.service)
+
+    async def unacknowledged(self, engine: str, limit: int, after_id: str | None) -> list[str]:
+        found = [
+            job.job_id for job in self._jobs.values() if job.engine == engine and wait_cause(job) in ("BUS", "ACK")
+        ]
+        return sorted(job_id for job_id in found if after_id is None or job_id > after_id)[:limit]
+
+    async def wait_causes(self, job_ids: Sequence[str]) -> dict[str, str | None]:
+        return {job_id: wait_cause(self._jobs[job_id]) for job_id in job_ids if job_id in self._jobs}
 
     async def undelivered(self, engine: str, limit: int, after_id: str | None) -> list[str]:
         unsent = {row.job_id for row in self._unsent()}
@@ -165,6 +188,7 @@ class MemoryLedger:
             OutboxRow(
                 job_id=job.job_id,
                 step_id=job.steps[index].spec.step_id,
+                service=job.steps[index].spec.service,
                 tenant_id=job.spec.tenant_id,
                 routing=job.spec.routing,
                 attempt=attempt,
@@ -225,7 +249,7 @@ class MemoryLedger:
                 counted[outcome] += jobs
         return dict(counted)
 
-    async def wait_causes(self, tenants: Sequence[str] | None) -> dict[str, int]:
+    async def count_wait_causes(self, tenants: Sequence[str] | None) -> dict[str, int]:
         open_ = (job for job in self._jobs.values() if tenants is None or job.spec.tenant_id in tenants)
         return dict(Counter(cause for job in open_ if (cause := wait_cause(job)) is not None))
 

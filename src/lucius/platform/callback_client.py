@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Protocol
 
 from lucius.client.backoff import backoff_seconds
 from lucius.kit.spool import Spool
-from lucius.platform.orchestrator import TRY_AGAIN, Callback, CallbackAnswer, Orchestrator
+from lucius.platform.orchestrator import TRY_AGAIN, Callback, CallbackAnswer
 
 CALLS_MAX = 4
 WAITING_MAX = 10_000
@@ -24,13 +25,25 @@ Observed = Callable[[Callback, CallbackAnswer], None]
 log = logging.getLogger("lucius.platform")
 
 
+class Channel(Protocol):
+    """Where callbacks go; each method makes one try. `Orchestrator` is one."""
+
+    async def call_back(self, callback: Callback) -> CallbackAnswer: ...
+
+    async def call_back_batch(self, callbacks: Sequence[Callback]) -> list[CallbackAnswer] | CallbackAnswer: ...
+
+
+class Callbacks(Protocol):
+    """What a worker sends callbacks with."""
+
+    async def send(self, callback: Callback, seconds_max: float | None = None) -> CallbackAnswer: ...
+
+
 class CallbackClient:
     """Callbacks are sent while `running` is entered."""
 
-    def __init__(
-        self, orchestrator: Orchestrator, batch_max: int, observe: Observed = lambda callback, answer: None
-    ) -> None:
-        self._orchestrator = orchestrator
+    def __init__(self, channel: Channel, batch_max: int, observe: Observed = lambda callback, answer: None) -> None:
+        self._channel = channel
         self._observe = observe
         self._spool: Spool[Waiting] = Spool(self._send_batch, batch_max, CALLS_MAX)
 
@@ -84,7 +97,7 @@ class CallbackClient:
 
     async def _answer_together(self, callbacks: list[Callback]) -> list[CallbackAnswer] | CallbackAnswer:
         try:
-            return await self._orchestrator.call_back_batch(callbacks)
+            return await self._channel.call_back_batch(callbacks)
         except Exception as error:
             log.warning("%d callbacks cannot be sent together: %s: %s", len(callbacks), type(error).__name__, error)
             return _unsendable(error)
@@ -92,7 +105,7 @@ class CallbackClient:
     async def _answer(self, callback: Callback) -> CallbackAnswer:
         """A callback that cannot be serialized must not fail the others."""
         try:
-            return await self._orchestrator.call_back(callback)
+            return await self._channel.call_back(callback)
         except Exception as error:
             log.exception("a %s of %s cannot be sent", callback.kind, callback.body.get("jobId"))
             return _unsendable(error)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 ATTEMPT_NO_MAX = 2**63 - 1
+LANES = 16
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?")
 _HEADER_TEXT = re.compile(r"[!-~]+")
 
@@ -46,6 +47,8 @@ class Directive:
     correlation_id: str = ""
     traceparent: str | None = None
     callback_token: str = field(default="", repr=False)
+    lane: int | None = None
+    """Which of the bus's lanes it came by."""
     rehearsed_seconds: float = 0.0
     """Extra duration of the work, for contract tests; ignored otherwise."""
 
@@ -75,6 +78,7 @@ class Directive:
             correlation_id=_optional_text(message, "correlation_id"),
             traceparent=_traceparent(message.get("traceparent")),
             callback_token=_token(message),
+            lane=_lane(message.get("lane")),
             rehearsed_seconds=_rehearsed(message.get("contract_test")),
         )
 
@@ -132,6 +136,10 @@ def _token(message: Mapping[str, Any]) -> str:
 
 def _traceparent(value: Any) -> str | None:
     return value if isinstance(value, str) and _TRACEPARENT.fullmatch(value) else None
+
+
+def _lane(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LANES else None
 
 
 def _attempt_no(message: Mapping[str, Any]) -> int:

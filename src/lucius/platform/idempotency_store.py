@@ -23,9 +23,17 @@ SETTLED_MAX = 100_000
 INTERRUPTED = failure_result(Retryable("SERVICE_INTERRUPTED", "the service ended during the work and has restarted"))
 
 
+REPLY_LANE = "reply_lane"
+"""Kept with a RESULT and not sent: the lane that it goes back on, over the bus."""
+
+
+def reply_lane(directive: Directive) -> dict[str, Any]:
+    return {} if directive.lane is None else {REPLY_LANE: directive.lane}
+
+
 def interrupted(directive: Directive) -> dict[str, Any]:
     """The RESULT of an attempt that its process does not survive."""
-    return {**INTERRUPTED, **directive.context()}
+    return {**INTERRUPTED, **directive.context(), **reply_lane(directive)}
 
 
 class Seen(StrEnum):
@@ -43,6 +51,11 @@ class Owed:
     tenant_id: str
     token: str = field(repr=False)
     result: dict[str, Any]
+
+    @property
+    def lane(self) -> int:
+        """Any is right where it is not known: whoever takes replies takes them from all lanes."""
+        return int(self.result.get(REPLY_LANE, 0))
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -49,6 +49,8 @@ class Callback:
     body: dict[str, Any]
     token: str = field(repr=False)
     traceparent: str | None = None
+    lane: int = 0
+    """The lane of its directive, for callbacks over the bus."""
 
 
 class PullFailed(kit.PullFailed):

@@ -10,10 +10,14 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lucius.kit.brokers import check_bus_url, open_broker
+from lucius.kit.bus import KitBus
 from lucius.kit.consumer import Consumer
 from lucius.kit.health import Health, HealthServer
 from lucius.kit.identity import Identity
 from lucius.kit.process import quiet_http_log, run_process
+from lucius.platform.bus_callbacks import BusCallbacks, BusChannel
+from lucius.platform.bus_source import BusSource
 from lucius.platform.callback_client import CallbackClient
 from lucius.platform.errors import ServiceUnusable
 from lucius.platform.file_roots import read_file_roots
@@ -21,7 +25,7 @@ from lucius.platform.idempotency_store import IdempotencyStore, MemoryStore
 from lucius.platform.metrics import Metrics
 from lucius.platform.orchestrator import Orchestrator, open_transport
 from lucius.platform.settings import PlatformSettings, name_of, read_settings
-from lucius.platform.sources import check_source, open_source
+from lucius.platform.sources import HttpSource, Source
 from lucius.platform.sqlite_store import SqliteStore
 from lucius.platform.steps import Step, StepRunner
 from lucius.platform.traces import open_traces
@@ -72,13 +76,20 @@ class PlatformService:
         """Serve until SIGTERM or SIGINT, then finish running work; exits the process if it cannot start."""
         run_process(self.name, self.serve)
 
-    async def serve(self, stop: asyncio.Event | None = None, settings: PlatformSettings | None = None) -> None:
-        """Serve until `stop` is set, in the caller's event loop. Raises `ServiceUnusable`."""
+    async def serve(
+        self,
+        stop: asyncio.Event | None = None,
+        settings: PlatformSettings | None = None,
+        *,
+        bus: KitBus | None = None,
+    ) -> None:
+        """Serve until `stop` is set, in the caller's event loop. `bus` is used instead of the one that the settings
+        name. Raises `ServiceUnusable`."""
         if not self.steps:
             raise ServiceUnusable("the service has no step; decorate a function with @service.step(...)")
         settings = settings or read_settings()
         stop = stop or asyncio.Event()
-        check_source(settings.orchestrator_url)
+        _check_bus(settings, bus)
         files = read_file_roots(settings.file_roots, settings.data, [settings.state])
         quiet_http_log()
         health, metrics = Health(has_store=True), Metrics(self.name)
@@ -94,11 +105,20 @@ class PlatformService:
             transport = open_transport(settings, identity)
             stack.push_async_callback(transport.close)
             orchestrator = Orchestrator(transport)
-            source = open_source(settings.orchestrator_url, orchestrator, self.name)
+            if bus is None and settings.bus:
+                bus = await stack.enter_async_context(open_broker(settings.bus, name_of("bus")))
+            source: Source = HttpSource(orchestrator, self.name)
+            callbacks: CallbackClient | BusCallbacks
+            callbacks = over_http = CallbackClient(orchestrator, settings.batch_max, metrics.callback)
+            if bus is not None:
+                answers_there = settings.callbacks == "bus"
+                source = BusSource(bus, self.name, settings.lock_seconds, claims=answers_there)
+                if answers_there:
+                    over_bus = CallbackClient(BusChannel(bus, self.name), settings.batch_max, metrics.callback)
+                    callbacks = BusCallbacks(over_bus, over_http)
             if settings.health_port:
                 served = (settings.health_host, settings.health_port, health, metrics.render, name_of("health_port"))
                 stack.enter_context(HealthServer(*served))
-            callbacks = CallbackClient(orchestrator, settings.batch_max, metrics.callback)
             await stack.enter_async_context(callbacks.running())
             beating = asyncio.create_task(health.beat_forever())
             stack.callback(beating.cancel)
@@ -116,7 +136,8 @@ class PlatformService:
                 instance=identity.instance,
             )
             identity.in_work = lambda: worker.slots.taken
-            log.info("%s serves %s from %s", self.name, ", ".join(sorted(self.steps)), settings.orchestrator_url)
+            place = settings.orchestrator_url if bus is None else bus.location
+            log.info("%s serves %s from %s", self.name, ", ".join(sorted(self.steps)), place)
             for one in owed:
                 worker.owe(one)
             try:
@@ -124,6 +145,13 @@ class PlatformService:
                 await Consumer(self.name, "directives", source.receive, capacities, worker.take, health, log).run(stop)
             finally:
                 await worker.drain(settings.drain_seconds)
+
+
+def _check_bus(settings: PlatformSettings, bus: KitBus | None) -> None:
+    if settings.bus:
+        check_bus_url(settings.bus, name_of("bus"))
+    elif settings.callbacks == "bus" and bus is None:
+        raise ServiceUnusable(f"{name_of('callbacks')}=bus needs directives from the bus: set {name_of('bus')}")
 
 
 def open_store(settings: PlatformSettings, service: str) -> IdempotencyStore:

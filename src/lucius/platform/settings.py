@@ -20,6 +20,12 @@ class PlatformSettings:
     """Where directives come from and callbacks go."""
     api_key: str = kit.key_field()
     """A key with the role `work`. Default for a server on this machine: the key in its data folder."""
+    bus: str = variable("", "LUCIUS_PLATFORM_BUS")
+    """Where directives come from instead: the bus itself, such as `nats://host:4222`. Empty means over HTTP."""
+    callbacks: str = variable("http", "LUCIUS_PLATFORM_CALLBACKS", choices=("http", "bus"))
+    """How ACKs and RESULTs are sent. `bus` needs directives from the bus, and a server with `LUCIUS_BUS_REPLIES`."""
+    lock_seconds: float = number(10.0, 1, 300, "LUCIUS_PLATFORM_LOCK_SECONDS")
+    """How long a directive from the bus is locked: another replica gets it if it is not acknowledged by then."""
     concurrency: int = number(kit.CONCURRENCY_DEFAULT, 1, 1_000, "LUCIUS_PLATFORM_CONCURRENCY")
     """How many attempts run at once. No more directives are taken than that."""
     state: str = variable(".lucius-platform", "LUCIUS_PLATFORM_STATE")

@@ -1,4 +1,4 @@
-"""Sources of directives: one interface for every kind of bus, selected by the scheme of a URL.
+"""Sources of directives: one interface, over HTTP (here) or the bus (`bus_source`).
 
 A source returns deliveries and is notified of the outcome of each. Over HTTP the orchestrator settles a directive
 itself when its ACK or RESULT arrives, so nothing needs to be sent; a broker's message is completed or abandoned here.
@@ -7,9 +7,7 @@ itself when its ACK or RESULT arrives, so nothing needs to be sent; a broker's m
 from __future__ import annotations
 
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
-from lucius.kit.errors import ServiceUnusable
 from lucius.platform.orchestrator import Orchestrator
 
 PULL_WAIT_SECONDS = 20.0
@@ -25,6 +23,13 @@ class Delivery(Protocol):
 
     async def abandon(self) -> None:
         """It was not taken: another replica may have it."""
+
+    async def refuse(self, reason: str) -> None:
+        """It is not a directive."""
+
+    def is_held(self) -> bool:
+        """Whether no other replica can have received it meanwhile, as far as that matters: if the orchestrator answers
+        ACKs, its answer decides."""
 
 
 class Source(Protocol):
@@ -45,6 +50,12 @@ class HttpDelivery:
     async def abandon(self) -> None:
         return None
 
+    async def refuse(self, reason: str) -> None:
+        return None
+
+    def is_held(self) -> bool:
+        return True
+
 
 class HttpSource:
     """Long polls of `POST /v1/directives:pull`."""
@@ -60,14 +71,3 @@ class HttpSource:
         messages = await self._orchestrator.pull(self._service, min(count_max, PULL_MAX), wait_seconds)
         self._wait_seconds = PULL_WAIT_SECONDS
         return [HttpDelivery(message) for message in messages]
-
-
-def check_source(url: str) -> None:
-    scheme = urlsplit(url).scheme
-    if scheme not in ("http", "https"):
-        raise ServiceUnusable(f"directives cannot be taken from {scheme}://; supported: http:// and https://")
-
-
-def open_source(url: str, orchestrator: Orchestrator, service: str) -> Source:
-    check_source(url)
-    return HttpSource(orchestrator, service)

@@ -19,11 +19,11 @@ from typing import Any
 from lucius.kit.consumer import Capacity
 from lucius.kit.health import Health
 from lucius.platform.attempt import Attempt, StopReason, stopped_result
-from lucius.platform.callback_client import CallbackClient
+from lucius.platform.callback_client import Callbacks
 from lucius.platform.directive import AttemptKey, Directive, DirectiveInvalid
 from lucius.platform.errors import NonRetryable, Retryable, failure_result
 from lucius.platform.file_roots import FileRoots
-from lucius.platform.idempotency_store import IdempotencyStore, Owed, Seen, StoreFailed
+from lucius.platform.idempotency_store import REPLY_LANE, IdempotencyStore, Owed, Seen, StoreFailed, reply_lane
 from lucius.platform.metrics import Metrics
 from lucius.platform.orchestrator import GIVE_UP, TRY_AGAIN, Callback, CallbackAnswer
 from lucius.platform.settings import name_of
@@ -53,7 +53,7 @@ class Worker:
         steps: Mapping[str, Step],
         runner: StepRunner,
         store: IdempotencyStore,
-        callbacks: CallbackClient,
+        callbacks: Callbacks,
         health: Health,
         metrics: Metrics,
         traces: Traces,
@@ -87,6 +87,7 @@ class Worker:
         except DirectiveInvalid as error:
             self._metrics.directive("unreadable")
             log.error("ignoring a message that is not a directive: %s", error)
+            _keep(self._sending, delivery.refuse(f"not a directive: {error}"))
             return
         self.slots.take()
         self._metrics.in_work(self.slots.taken)
@@ -177,6 +178,11 @@ class Worker:
     async def _ack(self, delivery: Delivery, attempt: Attempt, traceparent: str | None) -> bool:
         """Whether this replica may work on the attempt."""
         directive = attempt.directive
+        if not delivery.is_held():
+            log.info("%s: not started, its lock has run out", directive.label)
+            attempt.stop(StopReason.STALE)
+            await self._store.drop(directive.key)
+            return False
         answer = await self._send("ACK", directive, self._acked(), ACK_SECONDS_MAX, traceparent)
         self._obey(attempt, answer)
         if answer.code == "DUPLICATE" and answer.tries == 1:
@@ -185,7 +191,10 @@ class Worker:
             attempt.stop(StopReason.STALE)
         elif answer.accepted:
             await delivery.complete()
-            return True
+            if delivery.is_held():
+                return True
+            log.warning("%s: not started, its lock ran out before the directive was removed", directive.label)
+            attempt.stop(StopReason.STALE)
         elif answer.code in TRY_AGAIN:
             log.warning("%s: not started, ACK not answered: %s %s", directive.label, answer.code, answer.detail)
             if not (step := self._steps.get(directive.step_type)) or not step.eager:
@@ -255,7 +264,7 @@ class Worker:
             return
         if "error" in result:
             result["error"]["instance"] = self._instance
-        result |= {"completed_at": _now(), **directive.context(traceparent)}
+        result |= {"completed_at": _now(), **directive.context(traceparent), **reply_lane(directive)}
         try:
             await self._store.finish(directive, result)
         except StoreFailed as error:
@@ -296,7 +305,7 @@ class Worker:
         traceparent: str | None = None,
     ) -> CallbackAnswer:
         body = {**directive.identity(), **fields, **directive.context(traceparent)}
-        callback = Callback(kind, body, directive.callback_token, traceparent)
+        callback = Callback(kind, body, directive.callback_token, traceparent, directive.lane or 0)
         return await self._callbacks.send(callback, seconds_max)
 
     def _obey(self, attempt: Attempt, answer: CallbackAnswer) -> None:
@@ -316,7 +325,8 @@ def instance_name() -> str:
 
 
 def _result_callback(owed: Owed, result: dict[str, Any], traceparent: str | None) -> Callback:
-    return Callback("RESULT", {**owed.identity, **result}, owed.token, traceparent)
+    sent = {name: value for name, value in result.items() if name != REPLY_LANE}
+    return Callback("RESULT", {**owed.identity, **sent}, owed.token, traceparent, owed.lane)
 
 
 def _outcome_of(result: Outcome) -> str:

@@ -30,6 +30,12 @@ class Message(Struct, frozen=True, kw_only=True):
     properties: Mapping[str, Any]
     deliver_at: Instant | None = None
     """Not delivered before this time."""
+    content_type: str = "application/json"
+    """What the body is. This and the next two are for consumers that are not LUCIUS; a bus that has a place for them
+    passes them on."""
+    subject: str = ""
+    """What the message is about in a word: the step type of a directive, the type of a runbook's message."""
+    correlation_id: str = ""
 
 
 class Subscription(Struct, frozen=True, kw_only=True):
@@ -42,6 +48,9 @@ class Subscription(Struct, frozen=True, kw_only=True):
     delivery_max: int = 10
     """After this many deliveries without being settled, a message becomes a dead letter."""
     ttl_seconds: float = 14 * 86_400.0
+    lock_seconds: float = 60.0
+    """How long a message stays locked after its receiver has died, on a bus where that is a property of the
+    subscription. Receivers say themselves for how long they lock messages."""
     keeps_dead_bodies: bool = False
     """Whether a dead letter keeps its body, to be read or sent again. False if bodies contain a secret: the directive
     of an attempt can be rebuilt from the ledger at any time."""
@@ -86,10 +95,22 @@ class Depth(Struct, frozen=True, kw_only=True):
     locked: int
     dead: int
     oldest_at: Instant | None
+    """Since when the oldest of those that are ready or locked has been on the bus."""
+    redelivered: int = 0
+    """How many of those that are ready or locked were delivered more than once."""
+
+
+def tenant_of(properties: Mapping[str, Any]) -> str:
+    """Whose message this is, for a bus on which tenants take turns; those of nobody in particular take turns as one."""
+    return str(properties.get("tenant_id", ""))
 
 
 class Bus(AbstractAsyncContextManager["Bus"], Protocol):
     message_bytes_max: int
+    takes_turns: bool
+    """Whether the tenants of a topic take turns when messages are received: however many of one wait, another's next
+    message is delivered after at most one of each. On a bus that delivers in its own order, the engine limits what one
+    tenant may have there instead."""
 
     async def declare(self, subscriptions: Sequence[Subscription]) -> None:
         """Create these subscriptions. Declaring one again changes its filter and limits and keeps its messages."""
@@ -108,8 +129,9 @@ class Bus(AbstractAsyncContextManager["Bus"], Protocol):
         self, topics: Sequence[str], subscription: str, limit: int, lock_seconds: float, wait_seconds: float
     ) -> list[Delivery]:
         """Take up to `limit` messages that are due and unlocked, and lock them; wait up to `wait_seconds` for the
-        first. Oldest first within a topic, and no topic starves another. When a lock expires, its message is
-        deliverable again, and its delivery count is incremented."""
+        first. No topic starves another. Oldest first within a topic; if `takes_turns`, oldest first within each of its
+        tenants, and the tenants take turns. When a lock expires, its message is deliverable again, and its delivery
+        count is incremented."""
         ...
 
     async def settle(self, refs: Sequence[DeliveryRef]) -> None:
@@ -141,7 +163,8 @@ class Bus(AbstractAsyncContextManager["Bus"], Protocol):
         ...
 
     async def depths(self) -> list[Depth]:
-        """The number of messages in every subscription."""
+        """The number of messages in every subscription. May count everything that is queued: whoever asks regularly
+        does so at an interval."""
         ...
 
     async def dead_letters(self, limit: int, topics: Sequence[str] = ()) -> list[DeadLetter]:

@@ -177,9 +177,18 @@ class UnreadableJob(Struct, frozen=True):
 class OutboxRow(Struct, frozen=True, kw_only=True):
     job_id: str
     step_id: str
+    service: str
     tenant_id: str
     routing: Routing
     attempt: Attempt
+
+
+class HeldLine(Struct, frozen=True):
+    """Directives of one tenant for one service on one lane: they share a cap on what is unacknowledged."""
+
+    tenant_id: str
+    lane: int
+    service: str
 
 
 class Repairs(Struct, frozen=True):
@@ -220,7 +229,23 @@ class Ledger(AbstractAsyncContextManager["Ledger"], Protocol):
         ...
 
     async def undispatched(self, now: Instant, limit: int, ignore_claims: bool = False) -> list[str]:
-        """Jobs of the outbox engine whose current attempt is unsent and unclaimed at `now`."""
+        """Jobs of the outbox engine whose current attempt is unsent, not held, and unclaimed at `now`."""
+        ...
+
+    async def held(self, line: HeldLine, engine: str, limit: int) -> list[str]:
+        """Jobs of this engine whose current attempt is held in this line, the oldest first."""
+        ...
+
+    async def held_lines(self, limit: int) -> list[HeldLine]:
+        """The lines in which attempts are held. Its cost depends on the number of lines, not on that of attempts."""
+        ...
+
+    async def unacknowledged(self, engine: str, limit: int, after_id: str | None) -> list[str]:
+        """Open jobs of this engine that wait for the bus or for an ACK, by id; `after_id` continues after that job."""
+        ...
+
+    async def wait_causes(self, job_ids: Sequence[str]) -> dict[str, str | None]:
+        """What those of these jobs that exist wait for, see `domain.waiting`."""
         ...
 
     async def undelivered(self, engine: str, limit: int, after_id: str | None) -> list[str]:
@@ -278,7 +303,7 @@ class Ledger(AbstractAsyncContextManager["Ledger"], Protocol):
         Kept as counts, so that jobs that are pruned stay counted."""
         ...
 
-    async def wait_causes(self, tenants: Sequence[str] | None) -> dict[str, int]:
+    async def count_wait_causes(self, tenants: Sequence[str] | None) -> dict[str, int]:
         """Open jobs by what they wait for."""
         ...
 

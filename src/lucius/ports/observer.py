@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from lucius.ports.ledger import Change, Repairs
 
@@ -19,6 +19,9 @@ class Observer:
     def callback_answered(self, kind: str, outcome: str) -> None:
         """`kind` is ACK, RESULT or HEARTBEAT; `outcome` the answer, or FORGED."""
 
+    def reply_refused(self, code: str) -> None:
+        """A message on a reply topic is malformed or forged, and a dead letter now."""
+
     def dispatched(self, count: int, lag_seconds: float) -> None:
         """A bus outside the ledger's database took directives; the oldest attempt was this old."""
 
@@ -34,6 +37,9 @@ class Observer:
 
     def steps_moved(self, status: str, count: int, runbook: str = "") -> None:
         """Steps of a runbook reached this status."""
+
+    def batches_changed(self, batch_ids: Collection[int]) -> None:
+        """A committed turn has changed something about these batches of runbooks."""
 
     def worker_answered(self, outcome: str) -> None:
         """A runbook worker's result was answered: APPLIED, DUPLICATE, STALE, UNKNOWN or FORGED."""
@@ -88,6 +94,10 @@ class Observers(Observer):
         for observer in self._observers:
             observer.callback_answered(kind, outcome)
 
+    def reply_refused(self, code: str) -> None:
+        for observer in self._observers:
+            observer.reply_refused(code)
+
     def dispatched(self, count: int, lag_seconds: float) -> None:
         for observer in self._observers:
             observer.dispatched(count, lag_seconds)
@@ -123,6 +133,10 @@ class Observers(Observer):
     def steps_moved(self, status: str, count: int, runbook: str = "") -> None:
         for observer in self._observers:
             observer.steps_moved(status, count, runbook)
+
+    def batches_changed(self, batch_ids: Collection[int]) -> None:
+        for observer in self._observers:
+            observer.batches_changed(batch_ids)
 
     def worker_answered(self, outcome: str) -> None:
         for observer in self._observers:

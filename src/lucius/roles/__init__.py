@@ -1,13 +1,25 @@
 """Roles: what one process does, from start to a graceful stop."""
 
 from lucius.roles.all_in_one import Sample, run_profile, run_up
-from lucius.roles.single_role import run_api, run_bus_worker, run_reconciler, run_runbooks, run_scheduler, run_worker
+from lucius.roles.bus import bus_check, bus_print, bus_provision
+from lucius.roles.single_role import (
+    run_api,
+    run_bus_service,
+    run_bus_worker,
+    run_reconciler,
+    run_runbooks,
+    run_scheduler,
+    run_worker,
+)
 from lucius.roles.tables import db_abandon, db_backup, db_compact, db_contract, db_restore, db_upgrade, db_verify
 from lucius.roles.upkeep import Compared, prune, temporal_drift, temporal_heal
 
 __all__ = [
     "Compared",
     "Sample",
+    "bus_check",
+    "bus_print",
+    "bus_provision",
     "db_abandon",
     "db_backup",
     "db_compact",
@@ -17,6 +29,7 @@ __all__ = [
     "db_verify",
     "prune",
     "run_api",
+    "run_bus_service",
     "run_bus_worker",
     "run_profile",
     "run_reconciler",

@@ -31,11 +31,11 @@ def run_up(settings: Settings, services: bool = True, sample: Sample | None = No
     run(_up(settings, services, sample), settings)
 
 
-def run_profile(settings: Settings, **options: Any) -> None:
+def run_profile(profile: str, settings: Settings, ports: dict[str, int], **options: Any) -> None:
     """Every role as a separate process, with the servers that they need."""
-    from lucius.profiles.temporal import run_profile
+    from lucius.profiles.profile import Ports, run_profile
 
-    run_profile(settings, **options)
+    run_profile(profile, settings, ports=Ports(**ports), **options)
 
 
 async def _up(settings: Settings, services: bool, sample: Sample | None) -> None:
@@ -56,6 +56,8 @@ async def _up(settings: Settings, services: bool, sample: Sample | None) -> None
     ):
         greeting = _greeting(context.settings, services, address, has_own_key)
         print(f"{greeting}\n{await console_line(context)}", file=sys.stderr, flush=True)
+        if sample is None and sys.stderr.isatty():
+            print("Press Ctrl-C to stop it.", file=sys.stderr, flush=True)
         stop = asyncio.Event()
         helpers: list[asyncio.Task[object]] = []
         if services:

@@ -11,15 +11,17 @@ from msgspec.structs import replace
 from lucius.api.management import listen_for_management, managed
 from lucius.api.serving import listen, served
 from lucius.app_context import AppContext
-from lucius.bootstrap import open_app, open_bus_worker, open_runbooks_alone
+from lucius.bootstrap import open_app, open_bus, open_bus_worker, open_runbooks_alone
 from lucius.console import console_routes
 from lucius.domain.errors import InfrastructureError
 from lucius.domain.job import TEMPORAL
+from lucius.kit.bus import KitBus
 from lucius.roles.running import first_of, needs_shared_ledger, run, say_stopped, signalled, until_signal
 from lucius.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from lucius.functions import FunctionWorker, WorkerSettings
+    from lucius.platform import PlatformService, PlatformSettings
 
 HEALTH_SECONDS = 5.0
 UNHEALTHY_SECONDS_MAX = 60.0
@@ -61,6 +63,13 @@ def run_bus_worker(settings: Settings, worker: FunctionWorker, worker_settings: 
     run(_work_on_bus(settings, worker, worker_settings), settings)
 
 
+def run_bus_service(
+    settings: Settings, service: PlatformService, platform_settings: PlatformSettings | None = None
+) -> None:
+    """A platform service on the server's own bus, which may be in its database."""
+    run(_serve_on_bus(settings, service, platform_settings), settings)
+
+
 async def _api(settings: Settings) -> None:
     needs_shared_ledger(settings, "api", "on one machine use 'lucius up'")
     listener, port = listen(settings), listen_for_management(settings)
@@ -85,7 +94,7 @@ async def _work(settings: Settings) -> None:
         )
     needs_shared_ledger(settings, "worker", "'lucius up' has its own")
     port = listen_for_management(settings)
-    app = open_app(settings, reconciles=False, orchestrates=False, schedules=False)
+    app = open_app(settings, reconciles=False, orchestrates=False, schedules=False, takes_replies=False)
     async with app as context, managed(context.management, port) as address:
         queue, url = settings.temporal_task_queue, context.settings.public_url
         say(f"LUCIUS worker is running: task queue {queue}, callbacks to {url}", address)
@@ -116,7 +125,7 @@ async def _until_unhealthy(context: AppContext) -> None:
 async def _reconcile(settings: Settings) -> None:
     needs_shared_ledger(settings, "reconciler", "'lucius up' has its own")
     port = listen_for_management(settings)
-    app = open_app(settings, works=False, orchestrates=False, schedules=False)
+    app = open_app(settings, works=False, orchestrates=False, schedules=False, takes_replies=False)
     async with app as context, managed(context.management, port) as address:
         say("LUCIUS reconciler is running", address)
         await until_signal()
@@ -128,6 +137,13 @@ async def _work_on_bus(settings: Settings, worker: FunctionWorker, worker_settin
     async with open_bus_worker(settings, worker.worker_id, version) as source:
         print(f"LUCIUS function worker {worker.worker_id} is running", file=sys.stderr, flush=True)
         await worker.serve(signalled(), worker_settings, source=source)
+
+
+async def _serve_on_bus(
+    settings: Settings, service: PlatformService, platform_settings: PlatformSettings | None
+) -> None:
+    async with open_bus(settings) as bus:
+        await service.serve(signalled(), platform_settings, bus=KitBus(bus, await bus.health()))
 
 
 async def _run_runbooks(settings: Settings, role: str) -> None:

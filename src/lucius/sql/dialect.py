@@ -16,6 +16,9 @@ _RULES = (
         r"JOIN json_each(\1) AS \2",
     ),
     (re.compile(r"\((\w+)\.place - 1\)"), r"\1.key"),
+    # No order inside an aggregate before 3.44: the statement must read along an index that has it.
+    (re.compile(r"\bSTRING_AGG\((.*?), ''(?: ORDER BY [\w.]+)?\)"), r"GROUP_CONCAT(\1, '')"),
+    (re.compile(r"\bSTRING_AGG\(([\w.]+), ','\)"), r"GROUP_CONCAT(\1, ',')"),
     (re.compile(r"\s+FOR UPDATE(?: SKIP LOCKED)?"), ""),
     (re.compile(r"::[a-z]+(?:\[\])?"), ""),
     (re.compile(r"BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"), "INTEGER PRIMARY KEY AUTOINCREMENT"),

@@ -57,6 +57,16 @@ DEAD_LETTER_CLOSINGS = (
 )
 UNIQUE_MESSAGES = "ALTER TABLE messages ADD COLUMN is_unique BIGINT NOT NULL DEFAULT 0"
 """1: nobody publishes this message's id again, so the row goes when the message is settled."""
+HELD_ATTEMPTS = (
+    "ALTER TABLE job_states ADD COLUMN held_for TEXT",
+    "CREATE INDEX states_held ON job_states (tenant_id, held_for, job_id) WHERE held_for IS NOT NULL",
+)
+"""`held_for`: lane and service of an attempt that waits because its tenant has as many there as it may."""
+TENANTS_TAKE_TURNS = (
+    "ALTER TABLE messages ADD COLUMN tenant_id TEXT NOT NULL DEFAULT ''",
+    """CREATE INDEX messages_in_turns ON messages (subscription_id, tenant_id, visible_at, message_seq)
+        WHERE state = 'QUEUED'""",
+)
 RENAME_OLD_TABLES = tuple(
     f"ALTER TABLE {table} RENAME TO old_{table}" for table in ("jobs", "steps", "attempts", "events")
 )

@@ -24,6 +24,7 @@ STEP = (
 ATTEMPT = (
     "attempt_no", "lease_id", "created_at", "status", "dispatch", "claimed_until", "sent_at", "acked_at", "acked_by",
     "ended_at", "verdict", "error",
+    "is_held",
 )  # fmt: skip
 EVENT = ("since_first", "type", "step_id", "attempt_no", "step_status", "job_status", "data")
 STEP_STATUSES = (
@@ -128,7 +129,7 @@ _STEPS = _view(
 
 
 def _attempt_columns(step: str, index: str, attempt: str) -> list[str]:
-    fields = tuple(field for field in ATTEMPT if field not in ("attempt_no", "dispatch", "error"))
+    fields = tuple(field for field in ATTEMPT if field not in ("attempt_no", "dispatch", "error", "is_held"))
     return [
         "j.job_id", f"{index} AS step_index", *_of(attempt, ("attempt_no",), ATTEMPT),
         *_of(step, ("step_id",), STEP_SPEC), "j.tenant_id", *_ROUTING,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from lucius.sql import migrating
+from lucius.sql.batch_change_tables import BATCH_CHANGES
 from lucius.sql.console_tables import CONSOLE_TABLES
 from lucius.sql.database import Database
 from lucius.sql.ledger_copy import CopyJobs
@@ -12,9 +13,11 @@ from lucius.sql.ledger_tables import (
     DEAD_LETTER_CLOSINGS,
     DROP_NEW_TABLES,
     DROP_OLD_TABLES,
+    HELD_ATTEMPTS,
     LEDGER_INDEXES,
     LEDGER_TABLES,
     RENAME_OLD_TABLES,
+    TENANTS_TAKE_TURNS,
     UNIQUE_MESSAGES,
 )
 from lucius.sql.ledger_views import LEDGER_VIEWS
@@ -151,7 +154,11 @@ MIGRATIONS: tuple[Migration, ...] = (
     ),
     Migration(13, "dead letters that were redriven or dismissed", DEAD_LETTER_CLOSINGS, oldest_program=12),
     Migration(14, "bulk operations, and who asks for work", (*OPERATION_TABLES, *WORKER_TABLES), oldest_program=12),
-    Migration(17, "sign-in links and sessions of the console", CONSOLE_TABLES, oldest_program=12),
+    Migration(15, "fairness between the tenants of a lane", HELD_ATTEMPTS, TENANTS_TAKE_TURNS, oldest_program=12),
+    Migration(16, "sign-in links and sessions of the console", CONSOLE_TABLES, oldest_program=12),
+    Migration(
+        17, "what has changed in a batch, under numbers that followers ask for", BATCH_CHANGES, oldest_program=12
+    ),
 )
 
 VERSION = MIGRATIONS[-1].version

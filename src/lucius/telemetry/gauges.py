@@ -9,6 +9,8 @@ from lucius.ports.clock import Clock
 from lucius.ports.ledger import Ledger, OutboxRow
 from lucius.ports.registry import RegistrySnapshot
 from lucius.telemetry.tallies import Tallies
+from lucius.usecases.lanes import count_unsent
+from lucius.usecases.sightings import Sightings
 
 OUTBOX_ROWS_MAX = 5_000
 """A longer backlog is shown as this number."""
@@ -30,6 +32,19 @@ class Gauges:
         self._lane_age = gauge(
             "lucius_lane_oldest_seconds", "Age of the oldest directive waiting.", ("lane", "service")
         )
+        self._redelivered = gauge(
+            "lucius_lane_redelivered", "Directives on the bus that were delivered more than once.", ("lane", "service")
+        )
+        self._unsent = gauge(
+            "lucius_lane_unsent",
+            "Attempts not yet handed to the bus, by lane, service and what they wait for.",
+            ("lane", "service", "waits_for"),
+        )
+        self._consumers = gauge(
+            "lucius_lane_consumers",
+            "Instances of a service that ask for directives; all lanes have the same.",
+            ("service",),
+        )
         self._runbook_dead = gauge(
             "lucius_runbook_dead_messages", "Messages of runbooks that the bus gave up on.", ("topic", "subscription")
         )
@@ -39,9 +54,11 @@ class Gauges:
 
     def clear(self) -> None:
         """Clear all gauges, so that no stale value is shown for something that does not answer."""
-        for gauge in (self._backlog, self._backlog_age, self._depth, self._lane_age, self._inflight, self._limit):
+        for gauge in (
+            self._backlog, self._backlog_age, self._depth, self._lane_age, self._redelivered, self._unsent,
+            self._consumers, self._runbook_dead, self._inflight, self._limit,
+        ):  # fmt: skip
             gauge.clear()
-        self._runbook_dead.clear()
 
     def collect_skew(self) -> None:
         self._skew.set(self._clock.skew_seconds)
@@ -51,6 +68,13 @@ class Gauges:
         made_at = [row.attempt.created_at for row in rows if isinstance(row, OutboxRow)]
         self._backlog.set(len(rows))
         self._backlog_age.set(self._age(min(made_at, default=None)))
+        for (lane, service), unsent in count_unsent(rows).items():
+            self._unsent.set(unsent.count - unsent.held, (lane_topic(lane), service, "bus"))
+            self._unsent.set(unsent.held, (lane_topic(lane), service, "tenant_cap"))
+
+    async def collect_consumers(self, sightings: Sightings) -> None:
+        for service, count in sightings.services_there().items():
+            self._consumers.set(count, (service,))
 
     async def collect_lanes(self, bus: Bus) -> None:
         for depth in await bus.depths():
@@ -59,6 +83,7 @@ class Gauges:
             self._depth.set(depth.locked, (*labels, "locked"))
             self._depth.set(depth.dead, (*labels, "dead"))
             self._lane_age.set(self._age(depth.oldest_at), labels)
+            self._redelivered.set(depth.redelivered, labels)
             if depth.topic not in LANE_TOPICS:
                 self._runbook_dead.set(depth.dead, labels)
 

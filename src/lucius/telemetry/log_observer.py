@@ -88,6 +88,11 @@ class LogObserver(Observer):
         if count:
             self._log.warning("%d %s with a missing, forged or expired token refused", count, kind)
 
+    def reply_refused(self, code: str) -> None:
+        count = self._damper.count(f"reply {code}")
+        if count:
+            self._log.warning("%d messages on reply topics are dead letters now: %s", count, code)
+
     def worker_answered(self, outcome: str) -> None:
         if outcome != "FORGED":
             return

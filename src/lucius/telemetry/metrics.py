@@ -24,6 +24,7 @@ from lucius.telemetry.gauges import Gauges
 from lucius.telemetry.runbook_counts import RunbookCounts
 from lucius.telemetry.tallies import Tallies
 from lucius.telemetry.tenant_counts import TenantCounts
+from lucius.usecases.sightings import Sightings
 
 METRICS_CONTENT_TYPE = CONTENT_TYPE_LATEST
 COLLECT_SECONDS_MAX = 5.0
@@ -46,6 +47,9 @@ class MetricsObserver(Observer):
         )
         self._batches = histogram("lucius_dispatch_batch_size", "Directives in one publish.", _SIZES)
         self._callbacks = counter("lucius_callbacks", "Callbacks, by kind and answer.", ("kind", "outcome"))
+        self._replies_refused = counter(
+            "lucius_replies_refused", "Messages on reply topics that became dead letters, by code.", ("code",)
+        )
         self._sweeps = counter(
             "lucius_sweeper_actions",
             "What the sweeper did, by kind.",
@@ -95,6 +99,9 @@ class MetricsObserver(Observer):
     def callback_answered(self, kind: str, outcome: str) -> None:
         self._callbacks.add(1, (kind, outcome))
 
+    def reply_refused(self, code: str) -> None:
+        self._replies_refused.add(1, (code,))
+
     def dispatched(self, count: int, lag_seconds: float) -> None:
         self._batches.observe(count)
 
@@ -141,12 +148,17 @@ class MetricsObserver(Observer):
         self._failures.add(1, (what.partition(" ")[0].rstrip(",:") or "unknown",))
 
     async def collect(
-        self, ledger: Ledger, bus: Bus, snapshot: RegistrySnapshot | None, runbooks: Database | None = None
+        self,
+        ledger: Ledger,
+        bus: Bus,
+        snapshot: RegistrySnapshot | None,
+        runbooks: Database | None = None,
+        sightings: Sightings | None = None,
     ) -> None:
         """Update the gauges. What does not answer in time is left out of the next `render`, and counted.
 
-        `runbooks` is the database with their tables. Without it, or without a snapshot of the registry, the
-        gauges that need it are left out.
+        `runbooks` is the database with their tables. Without it, or without a snapshot of the registry or sightings of
+        workers, the gauges that need it are left out.
         """
         async with self._collecting:
             if time.monotonic() - self._collected_at < COLLECT_INTERVAL_SECONDS:
@@ -160,6 +172,8 @@ class MetricsObserver(Observer):
             ]
             if snapshot is not None:
                 parts.append(self._try("inflight", self._gauges.collect_inflight(ledger, snapshot)))
+            if sightings is not None:
+                parts.append(self._try("consumers", self._gauges.collect_consumers(sightings)))
             if runbooks is not None:
                 parts.append(self._try("runbooks", self._runbooks.collect(runbooks)))
             await asyncio.gather(*parts)

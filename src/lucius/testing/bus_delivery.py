@@ -139,6 +139,11 @@ class BusDelivery(BusParts):
             await self.take(beside, 1, wait=1.0)
             await bus.settle([ref("taken"), ref("waiting")])
             await self.pass_time(self.lock_seconds)
+            expected = set() if self.settles_for_others else {"taken", "waiting"}
+            again = await self.take(beside, wait=1.0 if expected else 0.0)
+            assert set(ids(again)) == expected
+            await beside.settle([each.ref for each in again])
+            await self.pass_time(self.lock_seconds)
             assert await self.take(beside) == []
 
     async def test_abandoned_message_is_deliverable_at_once(self, bus: Bus) -> None:
@@ -266,6 +271,22 @@ class BusDelivery(BusParts):
         assert lane.oldest_at is not None
         assert began <= lane.oldest_at <= clock.now()
         assert other.oldest_at is None
+
+    async def test_depths_count_what_was_delivered_more_than_once(self, bus: Bus) -> None:
+        await bus.declare([Subscription(topic="lane", name="ocr")])
+        await self.publish(bus, "m1", "m2", "m3")
+
+        async def redelivered() -> int:
+            [depth] = await bus.depths()
+            return depth.redelivered
+
+        await self.take(bus, 2, wait=1.0, lock=LONG_SECONDS)
+        assert await redelivered() == 0
+        await bus.abandon([ref("m1"), ref("m2")])
+        await self.take(bus, 3, wait=1.0, lock=LONG_SECONDS)
+        assert await redelivered() == 2
+        await bus.settle([ref("m1"), ref("m2"), ref("m3")])
+        assert await redelivered() == 0
 
     async def test_upkeep_leaves_what_is_wanted(self, bus: Bus) -> None:
         await bus.declare([Subscription(topic="lane", name="ocr")])

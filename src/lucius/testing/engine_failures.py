@@ -41,6 +41,19 @@ class EngineFailures:
         assert job.attempts_total == 2
         assert await self._codes(harness, job_id) == ["BROKEN", ""]
 
+    async def test_directive_that_the_bus_gave_up_on_is_a_missed_ack_at_once(self, harness: EngineHarness) -> None:
+        await harness.start()
+        job_id = await harness.submit(steps=["ocr"], policy=replace(QUICK, max_attempts=2))
+        for attempt_no in (1, 2):
+            work = await harness.take()
+            assert work.body["attempt_no"] == attempt_no
+            await harness.until(job_id, lambda job: job.current_step.status is StepStatus.INITIATED)
+            await harness.bus.dead_letter([work.ref], "a receiver could not read it")
+        job = await harness.until(job_id, JobStatus.FAILED_FINAL)
+        assert job.error is not None
+        assert "a receiver could not read it" in job.error.message
+        assert await self._codes(harness, job_id) == ["ACK_TIMEOUT", "ACK_TIMEOUT"]
+
     async def test_backoff_is_waited_for(self, harness: EngineHarness) -> None:
         await harness.start()
         policy = replace(QUICK, execution_backoff_seconds=(60.0,))

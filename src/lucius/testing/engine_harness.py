@@ -9,10 +9,20 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from lucius.domain.attempt import Failure, Verdict
 from lucius.domain.effects import Event, Outcome
-from lucius.domain.inputs import Acked, CancelAsked, ForceCancelAsked, HeartbeatSeen, PauseAsked, Resulted, ResumeAsked
+from lucius.domain.inputs import (
+    Acked,
+    Callback,
+    CancelAsked,
+    ForceCancelAsked,
+    HeartbeatSeen,
+    PauseAsked,
+    Resulted,
+    ResumeAsked,
+)
 from lucius.domain.job import Job, JobStatus
 from lucius.domain.protocol import Policy
 from lucius.domain.routing import LANE_TOPICS
@@ -58,6 +68,10 @@ class Work(Struct, frozen=True):
         return self.body["stepId"], self.body["attempt_no"], self.body["lease_id"]
 
 
+def read_work(delivery: Delivery) -> Work:
+    return Work(delivery.ref, msgspec.json.decode(delivery.body))
+
+
 MakeEngine = Callable[[Ledger, Bus, Clock], Engine]
 
 
@@ -71,8 +85,13 @@ class EngineHarness:
         kill: Callable[[Engine], Awaitable[None]],
         answers_at_once: bool = True,
         counts_are_exact: bool = True,
+        drains_services: Sequence[str] = (),
+        withdraws: bool = True,
     ) -> None:
-        """`answers_at_once`: whether the engine answers a callback with its outcome, or only that it was received."""
+        """`answers_at_once`: whether the engine answers a callback with its outcome, or only that it was received.
+        `drains_services`: on a bus that settles a message which nobody has received when it comes up for delivery,
+        the services that have to ask for work before the directives of the past are gone. `withdraws`: whether the bus
+        takes back a directive that nobody has taken."""
         self.ledger = ledger
         self.bus = bus
         self.clock = clock
@@ -80,6 +99,8 @@ class EngineHarness:
         self._kill = kill
         self.answers_at_once = answers_at_once
         self._counts_are_exact = counts_are_exact
+        self._drains_services = drains_services
+        self.withdraws = withdraws
         self._engines: list[Engine] = []
 
     async def __aenter__(self) -> EngineHarness:
@@ -132,6 +153,11 @@ class EngineHarness:
         self._engines.remove(engine)
         await self._kill(engine)
 
+    @property
+    def cancel_policy(self) -> Policy:
+        """Of jobs that a test cancels: where nothing can be withdrawn, they end with their ack timeout."""
+        return QUICK if self.withdraws else replace(QUICK, ack_timeout_seconds=3.0)
+
     # --- A client ----------------------------------------------------------------------------------------------------
 
     def new(self, **wishes: Any) -> NewJob:
@@ -156,7 +182,7 @@ class EngineHarness:
         return await self._reply(job_id, ResumeAsked("operator"))
 
     async def _reply(self, job_id: str, fact: Any, engine: Engine | None = None) -> CallbackReply:
-        reply = await (engine or self.engine).tell(job_id, "acme", fact)
+        reply = await (engine or self.engine).tell(job_id, None, fact)
         assert reply is not None, f"there is no job {job_id}"
         return reply
 
@@ -166,7 +192,7 @@ class EngineHarness:
         """The next directive for a service; fails if there is none."""
         taken = await self.bus.receive(LANE_TOPICS, service, 1, lock_seconds, PATIENCE_SECONDS)
         assert len(taken) == 1, f"no directive for {service}"
-        return Work(taken[0].ref, msgspec.json.decode(taken[0].body))
+        return read_work(taken[0])
 
     async def receive(self, service: str = "ocr") -> Sequence[Delivery]:
         """Whatever waits for a service, or comes within a moment."""
@@ -175,19 +201,22 @@ class EngineHarness:
     async def finds_nothing(self, service: str = "ocr") -> bool:
         return not await self.bus.receive(LANE_TOPICS, service, 1, 60.0, QUIET_SECONDS)
 
+    async def _call_back(self, work: Work, fact: Callback, engine: Engine | None = None) -> CallbackReply:
+        return await self._reply(work.job_id, fact, engine)
+
     async def ack(self, work: Work, engine: Engine | None = None) -> CallbackReply:
-        return await self._reply(work.job_id, Acked(*work.about), engine)
+        return await self._call_back(work, Acked(*work.about), engine)
 
     async def heartbeat(self, work: Work, progress: float | None = None, engine: Engine | None = None) -> CallbackReply:
-        return await self._reply(work.job_id, HeartbeatSeen(*work.about, progress=progress), engine)
+        return await self._call_back(work, HeartbeatSeen(*work.about, progress=progress), engine)
 
     async def succeed(self, work: Work, artifacts: Any = None, engine: Engine | None = None) -> CallbackReply:
         raw = Raw(msgspec.json.encode(artifacts))
-        return await self._reply(work.job_id, Resulted(*work.about, verdict=Verdict.SUCCEEDED, artifacts=raw), engine)
+        return await self._call_back(work, Resulted(*work.about, verdict=Verdict.SUCCEEDED, artifacts=raw), engine)
 
     async def fail(self, work: Work, **fields: Any) -> CallbackReply:
         fields.setdefault("error", Failure("BROKEN", "it broke"))
-        return await self._reply(work.job_id, Resulted(*work.about, verdict=Verdict.FAILED, **fields))
+        return await self._call_back(work, Resulted(*work.about, verdict=Verdict.FAILED, **fields))
 
     async def finish(self, job_id: str) -> Job:
         """Complete all remaining steps, one at a time."""
@@ -235,7 +264,16 @@ class EngineHarness:
         deadline = asyncio.get_running_loop().time() + seconds_max
         while (left := await self.messages_left()) != count:
             assert asyncio.get_running_loop().time() < deadline, f"{left} messages are left, not {count}"
+            if left > count:
+                await self._drain()
             await asyncio.sleep(0.01)
+
+    async def _drain(self) -> None:
+        """Ask for work as services do, and give back what is still wanted."""
+        for service in self._drains_services:
+            taken = await self.bus.receive(LANE_TOPICS, service, 16, 60.0, 0.0)
+            wanted = await self.engine.drop_past(taken) if self._engines else taken
+            await self.bus.abandon([delivery.ref for delivery in wanted])
 
     async def trail(self, job_id: str) -> list[Event]:
         return await self.ledger.events(job_id, 0, 10_000)

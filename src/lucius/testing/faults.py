@@ -28,6 +28,7 @@ from lucius.ports.ledger import (
     Conflict,
     Duplicate,
     FailureGroups,
+    HeldLine,
     JobFilter,
     JobKey,
     Ledger,
@@ -80,6 +81,14 @@ class FaultyBus:
     @message_bytes_max.setter
     def message_bytes_max(self, value: int) -> None:
         self.inside.message_bytes_max = value
+
+    @property
+    def takes_turns(self) -> bool:
+        return self.inside.takes_turns
+
+    @takes_turns.setter
+    def takes_turns(self, value: bool) -> None:
+        self.inside.takes_turns = value
 
     async def _meet(self) -> None:
         if self.delay_seconds:
@@ -224,6 +233,22 @@ class FaultyLedger:
         await self._meet()
         return await self.inside.undispatched(now, limit, ignore_claims)
 
+    async def held(self, line: HeldLine, engine: str, limit: int) -> list[str]:
+        await self._meet()
+        return await self.inside.held(line, engine, limit)
+
+    async def held_lines(self, limit: int) -> list[HeldLine]:
+        await self._meet()
+        return await self.inside.held_lines(limit)
+
+    async def unacknowledged(self, engine: str, limit: int, after_id: str | None) -> list[str]:
+        await self._meet()
+        return await self.inside.unacknowledged(engine, limit, after_id)
+
+    async def wait_causes(self, job_ids: Sequence[str]) -> dict[str, str | None]:
+        await self._meet()
+        return await self.inside.wait_causes(job_ids)
+
     async def undelivered(self, engine: str, limit: int, after_id: str | None) -> list[str]:
         await self._meet()
         return await self.inside.undelivered(engine, limit, after_id)
@@ -276,9 +301,9 @@ class FaultyLedger:
         await self._meet()
         return await self.inside.counts(since, tenants)
 
-    async def wait_causes(self, tenants: Sequence[str] | None) -> dict[str, int]:
+    async def count_wait_causes(self, tenants: Sequence[str] | None) -> dict[str, int]:
         await self._meet()
-        return await self.inside.wait_causes(tenants)
+        return await self.inside.count_wait_causes(tenants)
 
     async def failures(self, filter_: JobFilter, scanned_max: int, limit: int) -> FailureGroups:
         await self._meet()

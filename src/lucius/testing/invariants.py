@@ -78,6 +78,7 @@ def _check_step(job: Job, step: Step) -> None:
     assert attempt.status == step.status, "the current attempt shows its step's status"
     is_unsent = attempt.dispatch is DispatchStatus.PENDING
     assert is_unsent <= (step.status is S.DISPATCHING), "only a step that is being dispatched has an unsent row"
+    assert attempt.is_held <= is_unsent, "only an unsent row is held"
     assert (attempt.sent_at is not None) is (attempt.dispatch is DispatchStatus.SENT)
     assert (step.status is S.INITIATED) <= (attempt.dispatch is DispatchStatus.SENT)
     assert (step.status is S.PROCESSING) <= (attempt.acked_at is not None)

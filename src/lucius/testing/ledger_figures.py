@@ -33,8 +33,8 @@ class LedgerFigures:
         worked_on = await driver.tell(worked_on, published(worked_on))
         await driver.tell(worked_on, ack(worked_on))
         await driver.succeed(await driver.create(tenant_id="acme"))
-        assert await ledger.wait_causes(None) == {"BUS": 1, "ACK": 1, "RESULT": 1}
-        assert await ledger.wait_causes(["acme"]) == {"BUS": 1, "ACK": 1}
+        assert await ledger.count_wait_causes(None) == {"BUS": 1, "ACK": 1, "RESULT": 1}
+        assert await ledger.count_wait_causes(["acme"]) == {"BUS": 1, "ACK": 1}
         for cause, job in (("BUS", unsent), ("ACK", queued), ("RESULT", worked_on)):
             assert [one.job_id for one in await ledger.jobs(JobFilter(wait_cause=cause), 10, None)] == [job.job_id]
         assert await ledger.jobs(JobFilter(wait_cause="ACK", tenants=("globex",)), 10, None) == []

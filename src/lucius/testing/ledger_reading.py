@@ -7,7 +7,7 @@ from lucius.domain.inputs import DeadlinePassed, DispatchDue, PauseAsked, Publis
 from lucius.domain.job import Job, JobStatus
 from lucius.domain.signature import error_signature
 from lucius.domain.time import after
-from lucius.ports.ledger import JobFilter, JobKey, Ledger, OutboxRow, UnreadableJob
+from lucius.ports.ledger import HeldLine, JobFilter, JobKey, Ledger, OutboxRow, UnreadableJob
 from lucius.testing.ledger_driver import LedgerDriver, ack, heartbeat, published, result
 from lucius.testing.samples import START, ManualClock, claim_of
 
@@ -74,6 +74,50 @@ class LedgerReading:
         await driver.tell(refused, PublishFailed("ocr", 1, "too large"))
         await driver.cancel(cancelled)
         assert await ledger.undispatched(after(START, 10**6), 10, ignore_claims=True) == [waiting.job_id]
+
+    async def test_attempts_that_are_held_wait_in_their_line(self, ledger: Ledger, clock: ManualClock) -> None:
+        driver = LedgerDriver(ledger, clock)
+        clock.claim_seconds, clock.is_holding_back = 0.0, True
+        first, second, other = [await driver.create(tenant_id=tenant) for tenant in ("acme", "acme", "other")]
+        clock.is_holding_back = False
+        free = await driver.create()
+        acme, others = [HeldLine(job.spec.tenant_id, job.spec.routing.lane, "ocr") for job in (first, other)]
+        assert sorted(await ledger.held_lines(10), key=lambda line: line.tenant_id) == [acme, others]
+        assert len(await ledger.held_lines(1)) == 1
+        assert await ledger.held(acme, "outbox", 10) == [first.job_id, second.job_id]
+        assert await ledger.held(acme, "outbox", 1) == [first.job_id]
+        assert await ledger.held(acme, "temporal", 10) == []
+        assert await ledger.held(HeldLine("acme", acme.lane, "sis"), "outbox", 10) == []
+        assert await ledger.undispatched(after(START, 10**6), 10, ignore_claims=True) == [free.job_id]
+        assert {row.job_id for row in await ledger.outbox(10)} == {
+            first.job_id,
+            second.job_id,
+            other.job_id,
+            free.job_id,
+        }
+        asked = [first.job_id, free.job_id, clock.job_id()]
+        assert await ledger.wait_causes(asked) == {first.job_id: "TENANT_CAP", free.job_id: "BUS"}
+        clock.claim_seconds = 30.0
+        first = await driver.tell(first, DispatchDue())
+        assert await ledger.held(acme, "outbox", 10) == [second.job_id]
+        await driver.tell(first, published(first))
+        await driver.cancel(second)
+        assert await ledger.held_lines(10) == [others]
+
+    async def test_unacknowledged_names_what_is_on_its_way_to_a_service(
+        self, ledger: Ledger, clock: ManualClock
+    ) -> None:
+        driver = LedgerDriver(ledger, clock)
+        unsent, sent, acked, ended = [await driver.create() for _ in range(4)]
+        clock.is_holding_back = True
+        await driver.create()
+        await driver.tell(sent, published(sent))
+        await driver.tell(acked, published(acked), ack(acked))
+        await driver.fail(ended)
+        assert await ledger.unacknowledged("outbox", 10, None) == [unsent.job_id, sent.job_id]
+        assert await ledger.unacknowledged("outbox", 10, unsent.job_id) == [sent.job_id]
+        assert await ledger.unacknowledged("outbox", 1, None) == [unsent.job_id]
+        assert await ledger.unacknowledged("temporal", 10, None) == []
 
     async def test_undelivered_names_what_is_unsent_or_waits_for_a_retry(
         self, ledger: Ledger, clock: ManualClock

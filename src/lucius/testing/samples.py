@@ -33,6 +33,7 @@ class ManualClock:
     def __init__(self, now: Instant = START, claim_seconds: float = CLAIM_SECONDS, jitter: float = 0.5) -> None:
         self.claim_seconds = claim_seconds
         self.publishes_inside = False
+        self.is_holding_back = False
         self._now = now
         self._jitter = jitter
         self._jobs = 0
@@ -57,6 +58,9 @@ class ManualClock:
         count, millis = self._jobs, f"{self._now:012x}"
         high, low = (count >> 12) & 0xFFF, count & 0xFFF
         return f"{millis[:8]}-{millis[8:]}-7{high:03x}-8{low:03x}-{count:012x}"
+
+    def holds_back(self, spec: JobSpec, step: StepSpec) -> bool:
+        return self.is_holding_back
 
     def lease_id(self) -> str:
         self._leases += 1

@@ -21,6 +21,7 @@ from lucius.domain.inputs import (
     Acked,
     CancelAsked,
     DeadlinePassed,
+    DirectiveDied,
     DirectiveWithdrawn,
     DispatchDue,
     ForceCancelAsked,
@@ -30,6 +31,7 @@ from lucius.domain.inputs import (
     PublishDeferred,
     Published,
     PublishFailed,
+    PublishHeld,
     Resulted,
     ResumeAsked,
 )
@@ -49,7 +51,11 @@ class Faults(Struct, frozen=True, kw_only=True):
     """The bus took it, and the process died before it could record that."""
     process_died: float = 0.05
     """The process died between the commit and the publish."""
+    held_back: float = 0.15
+    """The tenant has as many unacknowledged directives as it may: the next attempt waits."""
     message_lost: float = 0.04
+    message_died: float = 0.03
+    """The bus gives up on it, and says so."""
     message_doubled: float = 0.15
     settling_lost: float = 0.1
     withdrawal_lost: float = 0.2
@@ -157,6 +163,7 @@ class Simulation:
     def _decide(self, before: Job | None, job_id: str, fact: Input) -> Decision:
         skew = self._dice.uniform(-1, 1) * self._faults.clock_skew_seconds
         now = after(self._now, skew)
+        self._clock.is_holding_back = self._happens(self._faults.held_back)
         decision = decide(before, fact, now, self._clock)
         check_decision(before, fact, decision, self._leases[job_id])
         self.decisions += 1
@@ -212,6 +219,8 @@ class Simulation:
             if self._happens(0.5):
                 self._enqueue(ids)
             self._tell(ids.job_id, PublishDeferred(*about))
+        elif self._happens(faults.held_back):
+            self._tell(ids.job_id, PublishHeld(*about))  # As the Temporal engine does it.
         elif self._happens(faults.publish_refused):
             self._tell(ids.job_id, PublishFailed(*about, "the bus will not take it"))
         else:
@@ -221,6 +230,10 @@ class Simulation:
 
     def _enqueue(self, ids: _Ids) -> None:
         if self._happens(self._faults.message_lost):
+            return
+        if self._happens(self._faults.message_died):
+            died = DirectiveDied(ids.step_id, ids.attempt_no, "delivered too often")
+            self._later(self._dice.uniform(0, 30), lambda: self._tell(ids.job_id, died))
             return
         key = (ids.job_id, ids.step_id, ids.attempt_no)
         for _ in range(2 if self._happens(self._faults.message_doubled) else 1):

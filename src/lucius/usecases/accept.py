@@ -11,14 +11,15 @@ from msgspec.structs import replace
 from lucius.domain.envelope import EnvelopeRules, tenant_of
 from lucius.domain.errors import CallerError, InfrastructureError, LuciusError
 from lucius.domain.job import JOB_TERMINAL, Job
-from lucius.domain.routing import LANE_TOPICS, normal_form
-from lucius.ports.bus import Bus, Subscription
+from lucius.domain.routing import normal_form
+from lucius.ports.bus import Bus
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine, NewJob, Started
 from lucius.ports.ledger import Duplicate, Ledger, LedgerUnavailable, Saturated
 from lucius.ports.observer import Observer
 from lucius.ports.registry import Registry, RegistrySnapshot
 from lucius.ports.tenant_files import TenantFiles
+from lucius.usecases.lane_subscriptions import lane_subscriptions
 from lucius.usecases.pacing import Pace
 from lucius.usecases.rates import RateLimits
 from lucius.usecases.submit import Command, prepare, to_accepted
@@ -124,14 +125,7 @@ class Acceptance:
         """The current registry, with every service it names subscribed before anything is sent to it."""
         snapshot = self._registry.snapshot()
         if snapshot.version != self._declared:
-            services = sorted({step.service for protocol in snapshot.protocols.values() for step in protocol.steps})
-            await self._bus.declare(
-                [
-                    Subscription(topic=topic, name=service, where={"service": service})
-                    for topic in LANE_TOPICS
-                    for service in services
-                ]
-            )
+            await self._bus.declare(lane_subscriptions(snapshot))
             self._declared = snapshot.version
         return snapshot
 

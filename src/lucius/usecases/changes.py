@@ -1,14 +1,14 @@
 """What changed, by name, for those who look: a page learns that something is new, and reads it by itself.
 
-Names are `jobs`, `job:<id>`, `operations`, `runbooks`. Nothing but names leaves here, and only to followers who may see
-the tenant that the change concerns. `last` is the number of the newest change of a name, so that what was rendered
-before it is known to be out of date.
+Names are `jobs`, `job:<id>`, `operations`, `runbooks`, `batches` and `batch:<id>`. Nothing but names leaves here, and
+only to followers who may see the tenant that the change concerns. `last` is the number of the newest change of a name,
+so that what was rendered before it is known to be out of date.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from lucius.ports.ledger import Change
@@ -113,3 +113,9 @@ class Changes(Observer):
 
     def steps_moved(self, status: str, count: int, runbook: str = "") -> None:
         self.note("runbooks", EVERY_TENANT)
+
+    def batches_changed(self, batch_ids: Collection[int]) -> None:
+        self.note("batches", EVERY_TENANT)
+        for batch_id in batch_ids:
+            # Pieces of a batch have its own change number as their stamp: without a follower nothing is kept here.
+            self._tell(f"batch:{batch_id}", set(EVERY_TENANT))

@@ -43,7 +43,7 @@ class Figures:
         }
 
     async def waiting(self, tenants: tuple[str, ...] | None) -> dict[str, int]:
-        return await _asked(self._ledger.wait_causes(tenants))
+        return await _asked(self._ledger.count_wait_causes(tenants))
 
     async def inflight(self, tenants: tuple[str, ...] | None) -> list[InFlight]:
         """In all, unless the caller sees only some tenants; then tenants, the fullest first."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from lucius.domain.errors import CallerError
-from lucius.domain.protocol import PolicyOverride, resolve_policy
+from lucius.domain.protocol import PolicyOverride
 from lucius.domain.routing import LANE_TOPICS
 from lucius.ports.bus import Bus, Delivery
 from lucius.ports.engine import Engine
 from lucius.ports.registry import Registry, RegistrySnapshot
 from lucius.usecases.accept import Acceptance
-
-LOCK_SHARE = 3
-"""A pulled directive is locked for a third of the ack timeout."""
+from lucius.usecases.lane_subscriptions import lock_seconds_of, policies_of
 
 
 class Pulls:
@@ -33,15 +31,10 @@ class Pulls:
             self._snapshot, self._lock_seconds = snapshot, {}
         known = self._lock_seconds.get(service)
         if known is None:
-            policies = [
-                step.policy
-                for protocol in snapshot.protocols.values()
-                for step in protocol.steps
-                if step.service == service
-            ]
+            policies = policies_of(snapshot, service)
             if not policies:
-                return _lock_seconds(snapshot, [await self._policy_of_old_service(snapshot, service)])
-            known = self._lock_seconds[service] = _lock_seconds(snapshot, policies)
+                return lock_seconds_of(snapshot, [await self._policy_of_old_service(snapshot, service)])
+            known = self._lock_seconds[service] = lock_seconds_of(snapshot, policies)
         return known
 
     async def _policy_of_old_service(self, snapshot: RegistrySnapshot, service: str) -> PolicyOverride:
@@ -55,13 +48,3 @@ class Pulls:
     async def receive(self, service: str, limit: int, lock_seconds: float, wait_seconds: float) -> list[Delivery]:
         taken = await self._bus.receive(LANE_TOPICS, service, limit, lock_seconds, wait_seconds)
         return await self._engine.drop_past(taken)
-
-
-def _lock_seconds(snapshot: RegistrySnapshot, policies: list[PolicyOverride]) -> float:
-    tenants = [None, *(tenant.policy for tenant in snapshot.tenants.values())]
-    timeouts = (
-        resolve_policy(policy, tenant, snapshot.settings.policy).ack_timeout_seconds
-        for policy in policies
-        for tenant in tenants
-    )
-    return min(timeouts) / LOCK_SHARE

@@ -59,6 +59,14 @@ class Sightings:
     def is_there(self, sighting: Sighting) -> bool:
         return sighting.last_seen_at > after(self._clock.now(), -ABSENT_SECONDS)
 
+    def services_there(self) -> dict[str, int]:
+        """How many instances of each service that was ever seen are there."""
+        counts: dict[str, int] = {}
+        for one in self._known.values():
+            if one.kind is WorkerKind.SERVICE:
+                counts[one.name] = counts.get(one.name, 0) + self.is_there(one)
+        return counts
+
     def last_seen(self, kind: WorkerKind, name: str) -> Sighting | None:
         """The instance that was seen last."""
         found = [one for one in self._known.values() if (one.kind, one.name) == (kind, name)]

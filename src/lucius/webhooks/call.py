@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping
+from functools import cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, NamedTuple
 
@@ -13,6 +14,12 @@ import httpx
 from lucius.webhooks.addresses import Resolver, SystemResolver, checked_addresses
 
 RESPONSE_BYTES_MAX = 4_096
+
+
+@cache
+def _system_trust() -> ssl.SSLContext:
+    """Trusts the certificates of this machine. Reading them takes longer than opening a ledger, so it is done once."""
+    return ssl.create_default_context()
 
 
 class Reply(NamedTuple):
@@ -42,7 +49,7 @@ class Caller:
         # A proxy would resolve the name again, so none is used. A pooled connection is found by its address alone and
         # could belong to another name, so none is kept.
         self._client = httpx.AsyncClient(
-            verify=ssl_context or ssl.create_default_context(),
+            verify=ssl_context or _system_trust(),
             timeout=httpx.Timeout(timeout_seconds, connect=timeout_seconds / 2),
             limits=httpx.Limits(max_connections=calls_max, max_keepalive_connections=0),
             follow_redirects=False,

@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 from tests.crash.client import Client
 from tests.crash.processes import CALLBACK_KEYS, Process, free_port
+from tests.long_form import IS_LONG
+from tests.nats_server import NatsServer
 from tests.runbooks.crash.crash_story import rows
 from tests.runbooks.crash.under_fire import (
+    END_SECONDS_MAX,
     QUICK,
     Killer,
     WorkerProcess,
@@ -28,6 +31,8 @@ from tests.runbooks.crash.under_fire import (
     until_ended,
 )
 
+from lucius.buses.nats import NatsBus, NatsOptions
+from lucius.clocks import SystemClock
 from lucius.sql.postgres import PostgresDatabase
 
 SEED = 20_250_315
@@ -39,6 +44,7 @@ SOURCE_PORTION = 20
 UP_PORTIONS = 4
 UP_KILLS_A_PORTION = 3
 UP_PORTION = 20
+BUSES = ("sql", "nats") if IS_LONG else ("sql",)
 
 
 class Csv:
@@ -61,11 +67,24 @@ class Csv:
         draft.replace(self.path)
 
 
+async def until_empty(options: NatsOptions) -> None:
+    """Until no message waits on NATS, and none is dead."""
+    async with NatsBus(options, SystemClock()) as bus, asyncio.timeout(END_SECONDS_MAX):
+        while any(depth.ready or depth.locked or depth.dead for depth in await bus.depths()):
+            await asyncio.sleep(0.2)
+
+
 @pytest.mark.timeout(420)
-async def test_runbooks_lose_and_double_nothing_when_killed_on_postgres(tmp_path: Path, postgres_url: str) -> None:
+@pytest.mark.parametrize("bus", BUSES)
+async def test_runbooks_lose_and_double_nothing_when_killed_on_postgres(
+    tmp_path: Path, postgres_url: str, nats_server: NatsServer, bus: str
+) -> None:
+    nats = NatsOptions(servers=(nats_server.url,), prefix="runbook-kills")
     rng, port = random.Random(SEED), free_port()
     csv = Csv(tmp_path / "members.csv")
     settings = {**QUICK, "LUCIUS_LEDGER": postgres_url, "LUCIUS_CALLBACK_KEYS": CALLBACK_KEYS, SOURCE: str(csv.path)}
+    if bus == "nats":
+        settings |= {"LUCIUS_BUS": nats_server.url, "LUCIUS_NATS_PREFIX": nats.prefix}
     over = {**settings, "LUCIUS_URL": f"http://127.0.0.1:{port}"}
     worker_of = {"one": "http-pool", "two": "bus-pool", "three": "http-pool"}
     source = {"type": "csv", "connection": SOURCE, "primary_key": "Upn", "batch_time_column": "Start"}
@@ -100,6 +119,8 @@ async def test_runbooks_lose_and_double_nothing_when_killed_on_postgres(tmp_path
 
             await until_ended(look, len(keys) + len(csv.keys), [api, *roles, *workers])
             await audit(look, keys + csv.keys, [worker.journal for worker in workers])
+            if bus == "nats":
+                await until_empty(nats)
         assert sum(role.lives for role in roles) == len(roles) + PORTIONS * KILLS_A_PORTION
         assert killer.kills_at_work > killer.kills // 2
         for process in (api, *roles, *workers):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 import pytest
+from grid_follower import GridFollower
 from harness import OPERATOR, open_harness, runbook
 from random_runs import RandomRun, record_transitions, transitions
 
@@ -96,7 +97,11 @@ async def test_two_at_work_on_one_database_come_to_the_same_kind_of_end(postgres
     ):
         runs = [RandomRun(first, 2 * seed), RandomRun(second, 2 * seed + 1)]
         await runs[0].begin()
+        follower = GridFollower(second.queries, 1)
+        looking = asyncio.ensure_future(follower.look_on())
         await asyncio.gather(*(run.act(ACTS_AT_ONCE) for run in runs))
+        looking.cancel()
+        await follower.compare()
         clock.advance(60)  # The other's lease runs out.
         first.waiting |= second.waiting
         first.done += second.done

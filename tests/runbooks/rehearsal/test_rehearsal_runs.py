@@ -108,6 +108,12 @@ async def test_failed_steps_are_rolled_back() -> None:
     assert {one.what for one in report.misses} == {"rolled back"}
 
 
+async def test_where_some_fail_the_batch_completes_with_failures_as_a_real_one_would() -> None:
+    report = await run(behaviour=Behaviour(default=NONE, functions={"Tell": Mix(fail=0.6)}), count=20)
+    assert 0 < phase(report, "prep").rolled_back < 20
+    assert report.batches[0].status == "completed_with_failures"
+
+
 async def test_lost_jobs_end_in_timeouts_and_throttled_ones_are_sent_again() -> None:
     functions = {"Look": Mix(lost=1.0), "Check": Mix(throttle=1.0)}
     report = await run(behaviour=Behaviour(default=NONE, functions={"Look": functions["Look"]}), count=20)

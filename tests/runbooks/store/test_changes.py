@@ -9,6 +9,7 @@ from harness import Harness, runbook
 from lucius.ports.database import Run, Script
 from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.store import steps
+from lucius.runbooks.store.batch_changes import ChangeLog
 from lucius.runbooks.store.changes import Changes
 
 
@@ -35,7 +36,7 @@ async def executions(harness: Harness) -> list[Execution]:
 
 
 async def test_only_what_has_changed_is_written(harness: Harness) -> None:
-    changes = Changes()
+    changes = Changes(ChangeLog())
     held = changes.hold(await executions(harness))
     assert held[1].make_ready()
     held[2].cancel(harness.clock.now(), "removed", "gone")
@@ -44,7 +45,7 @@ async def test_only_what_has_changed_is_written(harness: Harness) -> None:
 
 
 async def test_what_is_changed_back_is_not_written(harness: Harness) -> None:
-    changes = Changes()
+    changes = Changes(ChangeLog())
     [first, *_] = changes.hold(await executions(harness))
     first.make_ready()
     first.ready = False
@@ -52,7 +53,7 @@ async def test_what_is_changed_back_is_not_written(harness: Harness) -> None:
 
 
 async def test_what_passes_through_is_written_twice(harness: Harness) -> None:
-    changes = Changes()
+    changes = Changes(ChangeLog())
     [first, *_] = changes.hold(await executions(harness))
     changes.pass_through(first)
     first.refuse(harness.clock.now(), "no such variable")

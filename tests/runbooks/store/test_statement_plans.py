@@ -6,7 +6,20 @@ import re
 
 import pytest
 
-from lucius.runbooks.store import absences, batches, changes, conditions, executions, followups, members, phases, steps
+from lucius.runbooks.store import (
+    absences,
+    batch_changes,
+    batches,
+    behind,
+    changes,
+    conditions,
+    executions,
+    followups,
+    grid,
+    members,
+    phases,
+    steps,
+)
 from lucius.runbooks.store.executions import ALL_TABLES, FOLLOWUPS, INITS, SELECT, STEPS
 from lucius.sql import runbook_counts, runbook_tables
 from lucius.sql.database import Fetch, Run, Script
@@ -29,6 +42,10 @@ HOT = {
     "busy members": (steps.BUSY_MEMBERS, "steps_by_member"),
     "open chains": (f"{SELECT[FOLLOWUPS]} WHERE e.batch_id = $1 AND e.{IS_OPEN} ORDER BY e.id", "followups_open"),
     "in flight": (steps.IN_FLIGHT, "steps_in_flight"),
+    "who is behind, the step": (behind.LOWEST, "steps_at_barrier"),
+    "who is behind, how many": (behind.COUNT, "steps_at_barrier"),
+    "who is behind": (behind.LONGEST, "steps_at_barrier"),
+    "changed cells of members": (grid.CELLS_OF_MEMBERS, "steps_by_member"),
     "in flight anywhere": (runbook_counts.IN_FLIGHT, "steps_in_flight"),
     "results of members": (steps.RESULTS_OF_MEMBERS, "steps_by_member"),
     "phases due": (phases.DUE, "phases_due"),
@@ -66,6 +83,13 @@ BY_KEY = {
     "resume a batch": steps.CANCELLED_OF_BATCH,
     "limit cancels": steps.CANCEL_PENDING,
     "forgive": phases.FORGIVE,
+    "grid's members": grid.MEMBERS,
+    "grid's changed members": grid.MEMBERS_BY_IDS,
+    "grid's changed cells": grid.CELLS_BY_IDS,
+    "changes of a batch": batch_changes.SINCE,
+    "newest change of a batch": batch_changes.NEWEST,
+    "newest changes of batches": batch_changes.NEWEST_OF,
+    "old changes of a batch": batch_changes.PRUNE,
     "members of a batch": members.ACTIVE_BY_KEY,
     "missing of a runbook": absences._READ,
     "missing of a batch": absences._OF_BATCH,
@@ -150,6 +174,13 @@ async def test_sqlite_finds_many_rows_at_once_by_a_key(sqlite_database: SqliteDa
     assert sql is not None
     plan = await sqlite_plan(sqlite_database, sql)
     assert not scans(plan), plan
+
+
+async def test_sqlite_reads_the_grid_in_the_order_of_members_and_steps(sqlite_database: SqliteDatabase) -> None:
+    """It has no order inside of an aggregate: the rows must come in the order of the unique index."""
+    plan = await sqlite_plan(sqlite_database, to_sqlite(grid.OF_PHASE))
+    assert any("SEARCH e USING INDEX sqlite_autoindex_step_executions_1 (phase_execution_id=?)" in one for one in plan)
+    assert not [step for step in plan if "TEMP B-TREE" in step], plan
 
 
 @pytest.mark.parametrize("name", [*IN_ORDER, "phases due", "a page of members", "open chains", "batches behind"])

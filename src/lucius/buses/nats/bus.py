@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Iterable, KeysView, Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
 from nats.aio.msg import Msg
 
 from lucius.buses.nats import messages as wire
-from lucius.buses.nats.connection import Connection, NoResponders
+from lucius.buses.nats.connection import Connection, NoResponders, Request
 from lucius.buses.nats.dead_letters import DeadLetters
 from lucius.buses.nats.held import HeldMessages
 from lucius.buses.nats.jetstream import TOO_LARGE, WRONG_LAST_SEQUENCE, ApiError, JetStream, all_of
@@ -42,8 +43,15 @@ SERVER_VERSION_MIN = (2, 12)
 HEADER_BYTES_MAX = 65_536
 """What a server must take beside the body of the largest message."""
 
+Copy = tuple[int, DeliveryRef]
+"""Which of some messages goes to which subscription."""
+Copies = KeysView[Copy]
+"""In the order of their messages."""
+
 
 class NatsBus:
+    takes_turns = False
+
     def __init__(
         self,
         options: NatsOptions,
@@ -51,14 +59,19 @@ class NatsBus:
         message_bytes_max: int = 262_144,
         dead_seconds: float = DEAD_LETTER_SECONDS,
         duplicate_seconds: float = DUPLICATE_WINDOW_SECONDS,
+        makes_streams: bool = True,
     ) -> None:
+        """`makes_streams`: false for a service or worker, which finds the streams as LUCIUS has made them."""
         self.options = options
         self.message_bytes_max = message_bytes_max
         self._clock = clock
+        self._makes_streams = makes_streams
         self._names = Names(options.prefix)
         self._connection = Connection(options)
         self.jetstream = JetStream(self._connection)
-        self._streams = Streams(self.jetstream, self._names, options.replicas, duplicate_seconds, dead_seconds)
+        self._streams = Streams(
+            self.jetstream, self._names, options.replicas, duplicate_seconds, dead_seconds, makes_streams
+        )
         self._subscriptions = Subscriptions(self.jetstream, self._names)
         self._locks = Locks(self.jetstream, self._names)
         self._dead = DeadLetters(self.jetstream, self._names, clock)
@@ -88,7 +101,7 @@ class NatsBus:
                 f" set its max_payload to {needed} or more"
             )
         try:
-            await self._streams.make_shared()
+            await self._ensure_streams()
         except NoResponders as error:
             raise BusUnavailable(
                 f"JetStream is off at {self.options.location}, or this account may not use it"
@@ -96,9 +109,19 @@ class NatsBus:
         await self._subscriptions.refresh()
         await self._connection.listen(self._names.every_wake(), self._woken)
 
+    async def _ensure_streams(self) -> None:
+        if self._makes_streams:
+            await self._streams.make_shared()
+        elif missing := await self._streams.missing(()):
+            raise BusUnavailable(
+                f"missing on NATS at {self.options.location}: {', '.join(missing)}; is LUCIUS running on it, and with"
+                f" LUCIUS_NATS_PREFIX={self.options.prefix}?"
+            )
+
     async def _restore(self) -> None:
         """A server that was restarted has no locks any more, which were in its memory."""
-        await self._streams.make_shared()
+        if self._makes_streams:
+            await self._streams.make_shared()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -129,21 +152,53 @@ class NatsBus:
     async def publish(self, messages: Sequence[Message]) -> list[Refused | None]:
         if not messages:
             return []
-        await self._subscriptions.refresh()
+        if not all(self._subscriptions.has_topic(message.topic) for message in messages):
+            await self._subscriptions.refresh()
+        version = self._subscriptions.version
         answers = [self.refusal(message) for message in messages]
-        copies = [
-            (place, message, DeliveryRef(message.topic, one.name, message.id))
+        copies = self._copies(messages, answers)
+        # Another process has hardly ever declared something since, so that is asked meanwhile, not before.
+        work: list[Awaitable[Any]] = [self._publish_copies(messages, copies), self._subscriptions.refresh()]
+        refused, _ = await all_of(work)
+        if self._subscriptions.version != version:
+            before, copies = copies, self._copies(messages, answers)
+            await self.settle([ref for place, ref in before - copies])
+            refused |= await self._publish_copies(messages, copies - before)
+        await self._wake_for([ref for place, ref in copies if place not in refused])
+        return [refused.get(place, answer) for place, answer in enumerate(answers)]
+
+    def _copies(self, messages: Sequence[Message], answers: Sequence[Refused | None]) -> Copies:
+        return dict.fromkeys(
+            (place, DeliveryRef(message.topic, one.name, message.id))
             for place, (message, refused) in enumerate(zip(messages, answers, strict=True))
             if refused is None
             for one in self._subscriptions.wanting(message)
-        ]
-        published = await all_of([self._publish_copy(message, ref) for _, message, ref in copies])
-        for (place, _, _), refused in zip(copies, published, strict=True):
-            answers[place] = answers[place] or refused
-        await self._wake_for([ref for _, _, ref in copies])
-        return answers
+        ).keys()
 
-    async def _publish_copy(self, message: Message, ref: DeliveryRef) -> Refused | None:
+    async def _publish_copies(self, messages: Sequence[Message], copies: Iterable[Copy]) -> dict[int, Refused]:
+        """The messages that the server refuses, by their place."""
+        copies = list(copies)
+        requests = [self._request(messages[place], ref) for place, ref in copies]
+        try:
+            answers = await self.jetstream.publish_all(requests)
+        except NoResponders as error:
+            topic = next(
+                ref.topic for (_, ref), one in zip(copies, requests, strict=True) if one.subject == error.subject
+            )
+            raise BusUnavailable(
+                f"stream {self._names.topic(topic)} is missing on NATS, and the reconciler makes it again, or its"
+                " servers are choosing a leader"
+            ) from error
+        refused = {}
+        for (place, _), answer in zip(copies, answers, strict=True):
+            if not isinstance(answer, ApiError) or answer.code == WRONG_LAST_SEQUENCE:
+                continue
+            if answer.code != TOO_LARGE:
+                raise answer
+            refused[place] = Refused(str(answer))
+        return refused
+
+    def _request(self, message: Message, ref: DeliveryRef) -> Request:
         queued = self._names.queued(ref)
         headers = {
             **wire.headers_of(message.id, message.properties),
@@ -151,21 +206,9 @@ class NatsBus:
             # Also after the duplicate window, for as long as the first one waits.
             "Nats-Expected-Last-Subject-Sequence": "0",
         }
-        subject = queued
-        if message.deliver_at is not None and message.deliver_at > self._clock.now():
-            subject, headers = self._names.later(ref), wire.scheduled(headers, message.deliver_at, queued)
-        try:
-            await self.jetstream.publish(subject, message.body, headers)
-        except NoResponders as error:
-            raise BusUnavailable(
-                f"stream {self._names.topic(ref.topic)} is missing on NATS; the reconciler makes it again"
-            ) from error
-        except ApiError as error:
-            if error.code == TOO_LARGE:
-                return Refused(str(error))
-            if error.code != WRONG_LAST_SEQUENCE:
-                raise
-        return None
+        if message.deliver_at is None or message.deliver_at <= self._clock.now():
+            return Request(queued, message.body, headers)
+        return Request(self._names.later(ref), message.body, wire.scheduled(headers, message.deliver_at, queued))
 
     async def _wake_for(self, refs: Sequence[DeliveryRef]) -> None:
         """Tell every process that these subscriptions have something, a receiver for each message."""
@@ -199,7 +242,7 @@ class NatsBus:
         return [taken.delivery for taken in await self._waiting.receive(keys, limit, wait_seconds, take)]
 
     async def settle(self, refs: Sequence[DeliveryRef]) -> None:
-        await all_of([self._held.settle(ref) for ref in await self._known(refs)])
+        await self._held.settle(await self._known(refs))
 
     async def withdraw(self, refs: Sequence[DeliveryRef]) -> set[DeliveryRef]:
         waiting = await self._held.waiting(await self._known(refs))
@@ -267,6 +310,7 @@ class NatsBus:
             locked=locked,
             dead=dead,
             oldest_at=oldest[0].stored_at if oldest else None,
+            redelivered=min(int(info["num_redelivered"]), ready + locked),
         )
 
     async def dead_letters(self, limit: int, topics: Sequence[str] = ()) -> list[DeadLetter]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -36,8 +36,18 @@ Headers = Mapping[str, str]
 T = TypeVar("T")
 
 
+class Request(NamedTuple):
+    subject: str
+    payload: bytes = b""
+    headers: Headers | None = None
+
+
 class NoResponders(BusUnavailable):
     """Nobody takes what is sent to this subject: the stream is missing, or JetStream is off."""
+
+    def __init__(self, location: str, subject: str) -> None:
+        super().__init__(f"nobody at {location} answers {subject}")
+        self.subject = subject
 
 
 def status_of(message: Msg) -> str | None:
@@ -67,7 +77,8 @@ class Connection:
         self._client: Client | None = None
         self._inbox = ""
         self._number = 0
-        self._waiting: dict[str, Callable[[Msg | None], None]] = {}
+        self._waiting: dict[str, asyncio.Future[Msg | None]] = {}
+        """The requests that wait for an answer; None if the connection broke."""
         self._free: list[_Slot] = []
         self._busy: set[_Slot] = set()
         self._trouble = "not connected yet"
@@ -118,27 +129,36 @@ class Connection:
 
     async def request(self, subject: str, payload: bytes = b"", headers: Headers | None = None) -> Msg:
         """The answer to a request. Raises `NoResponders` and `BusUnavailable`."""
-        answered: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        return (await self.request_all([Request(subject, payload, headers)]))[0]
 
-        def take(message: Msg | None) -> None:
-            if answered.done():
-                return
-            if message is None:
-                answered.set_exception(self._unavailable())
-            else:
-                answered.set_result(message)
-
-        client = self._connected()
-        self._number += 1
-        key = f"{self._inbox}.{self._number}"
-        self._waiting[key] = take
-        sent = client.publish(subject, payload, reply=key, headers=None if headers is None else dict(headers))
+    async def request_all(self, requests: Sequence[Request]) -> list[Msg]:
+        """The answers to requests, which are sent before the first answer is waited for, without a task for each.
+        Raises `NoResponders` and `BusUnavailable`, also if only one has no answer."""
+        client, loop = self._connected(), asyncio.get_running_loop()
+        waiting: dict[str, asyncio.Future[Msg | None]] = {}
         try:
-            answer = await self._until(sent, subject, answered, REQUEST_SECONDS)
+            for one in requests:
+                self._number += 1
+                key = f"{self._inbox}.{self._number}"
+                waiting[key] = self._waiting[key] = loop.create_future()
+                headers = None if one.headers is None else dict(one.headers)
+                await client.publish(one.subject, one.payload, reply=key, headers=headers)
+            async with asyncio.timeout(REQUEST_SECONDS):
+                answers = [await answered for answered in waiting.values()]
+        except TimeoutError as error:
+            raise self._silent(requests[0].subject, REQUEST_SECONDS) from error
+        except (NatsError, OSError) as error:
+            raise self._unavailable(error) from error
         finally:
-            self._waiting.pop(key, None)
+            for key in waiting:
+                self._waiting.pop(key, None)
+        return [self._answer(one, answer) for one, answer in zip(requests, answers, strict=True)]
+
+    def _answer(self, request: Request, answer: Msg | None) -> Msg:
+        if answer is None:
+            raise self._unavailable()
         if status_of(answer) == NO_RESPONDERS:
-            raise NoResponders(f"nobody at {self._options.location} answers {subject}")
+            raise NoResponders(self._options.location, request.subject)
         return answer
 
     async def collect(
@@ -181,7 +201,7 @@ class Connection:
         finally:
             self._busy.discard(slot)
         if status == NO_RESPONDERS:
-            raise NoResponders(f"nobody at {self._options.location} answers {subject}")
+            raise NoResponders(self._options.location, subject)
         return found, status
 
     async def send(self, subject: str, payload: bytes = b"") -> None:
@@ -197,9 +217,7 @@ class Connection:
             async with asyncio.timeout(seconds):
                 return await answered
         except TimeoutError as error:
-            raise BusUnavailable(
-                f"NATS at {self._options.location} did not answer {subject} in {seconds:g} s"
-            ) from error
+            raise self._silent(subject, seconds) from error
         except (NatsError, OSError) as error:
             raise self._unavailable(error) from error
         finally:
@@ -216,14 +234,17 @@ class Connection:
         return slot
 
     async def _answered(self, message: Msg) -> None:
-        take = self._waiting.get(message.subject)
-        if take is not None:
-            take(message)
+        answered = self._waiting.get(message.subject)
+        if answered is not None and not answered.done():
+            answered.set_result(message)
 
     def _connected(self) -> Client:
         if self._client is None or not self._client.is_connected:
             raise self._unavailable()
         return self._client
+
+    def _silent(self, subject: str, seconds: float) -> BusUnavailable:
+        return BusUnavailable(f"NATS at {self._options.location} did not answer {subject} in {seconds:g} s")
 
     def _unavailable(self, error: BaseException | None = None) -> BusUnavailable:
         reason = self._trouble if error is None else words_of(error)
@@ -281,9 +302,12 @@ class Connection:
         if self._is_closed or self._client is None or not self._client.is_closed or self._opening is not None:
             return
         log.warning("the connection to NATS at %s is lost; connecting again", self._options.location)
-        for take in [*self._waiting.values(), *(slot.take for slot in self._busy)]:
-            if take is not None:
-                take(None)
+        for answered in self._waiting.values():
+            if not answered.done():
+                answered.set_result(None)
+        for slot in self._busy:
+            if slot.take is not None:
+                slot.take(None)
         self._opening = asyncio.create_task(self._reopen(), name="nats connection")
 
     async def _reopen(self) -> None:

@@ -60,8 +60,9 @@ class DeadLetters:
         state = (await self._jetstream.stream(self._names.dead))["state"]
         first, end = int(state["first_seq"]), int(state["last_seq"]) + 1
         found: list[DeadLetter] = []
+        size = PAGE if topics else min(PAGE, limit)
         for _ in range(PAGES_MAX):
-            start = max(first, end - PAGE)
+            start = max(first, end - size)
             if end <= start or len(found) >= limit:
                 break
             page = await self._jetstream.page(self._names.dead, self._names.every_dead_letter(), start, end - start)

@@ -64,24 +64,23 @@ class HeldMessages:
     def forget(self, ref: DeliveryRef) -> None:
         self._receipts.remove(ref)
 
-    async def settle(self, ref: DeliveryRef) -> None:
-        """Delete a message wherever it is in its life. An acknowledgement would do nothing for a message that has not
-        been delivered, or whose delivery the server has forgotten."""
-        held = self._receipts.remove(ref)
-        if held is None:
-            held = await self._locks.read(ref)
-        stream = self._names.topic(ref.topic)
-        if held is not None and not held.entry.is_withdrawn:
-            is_there, _ = await all_of([self._jetstream.delete(stream, held.entry.message_seq), self._removed(held)])
-            if is_there:
-                return
+    async def settle(self, refs: Sequence[DeliveryRef]) -> None:
+        """Delete messages wherever they are in their lives. An acknowledgement would do nothing for a message that has
+        not been delivered, or whose delivery the server has forgotten."""
+        held = {ref: self._receipts.remove(ref) for ref in refs}
+        unknown = [ref for ref, one in held.items() if one is None]
+        held |= zip(unknown, await all_of([self._locks.read(ref) for ref in unknown]), strict=True)
+        delivered = {ref: one for ref, one in held.items() if one is not None and not one.entry.is_withdrawn}
+        messages = [(self._names.topic(ref.topic), one.entry.message_seq) for ref, one in delivered.items()]
+        locks = [(self._names.locks, one.seq) for one in delivered.values()]
+        were_there = await self._jetstream.delete_all([*messages, *locks])
+        gone = {ref for ref, was_there in zip(delivered, were_there, strict=False) if was_there}
+        await all_of([self._settle_by_subject(ref) for ref in refs if ref not in gone])
+
+    async def _settle_by_subject(self, ref: DeliveryRef) -> None:
         stored = await self._find(ref)
         if stored is not None:
-            await self._jetstream.delete(stream, stored.seq)
-
-    async def _removed(self, held: Held) -> bool:
-        await self._locks.remove(held.seq)
-        return True
+            await self._jetstream.delete(self._names.topic(ref.topic), stored.seq)
 
     async def release(self, ref: DeliveryRef, delay_seconds: float) -> bool:
         """Give up a lock; whether there was one."""

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 from nats.aio.msg import Msg
 
-from lucius.buses.nats.connection import Connection, Headers
+from lucius.buses.nats.connection import Connection, Headers, Request
 from lucius.domain.time import Instant
 from lucius.ports.bus import BusUnavailable
 
@@ -86,10 +86,15 @@ class JetStream:
         return answer
 
     async def publish(self, subject: str, body: bytes, headers: Headers) -> PublishedAs:
-        answer = _decode((await self.connection.request(subject, body, headers)).data)
-        if "error" in answer:
-            raise ApiError(f"a message to {subject}", answer["error"])
-        return PublishedAs(answer["seq"], bool(answer.get("duplicate")))
+        published = (await self.publish_all([Request(subject, body, headers)]))[0]
+        if isinstance(published, ApiError):
+            raise published
+        return published
+
+    async def publish_all(self, messages: Sequence[Request]) -> list[PublishedAs | ApiError]:
+        """What came of each message."""
+        answers = await self._ask(messages)
+        return [_published(one.subject, answer) for one, answer in zip(messages, answers, strict=True)]
 
     async def last(self, stream: str, subject: str) -> Stored | None:
         """The newest message with this subject, as the stream's leader knows it."""
@@ -109,13 +114,25 @@ class JetStream:
 
     async def delete(self, stream: str, seq: int) -> bool:
         """Whether there was such a message. Its bytes are gone from the file when its block is compacted."""
-        try:
-            await self.call(f"STREAM.MSG.DELETE.{stream}", {"seq": seq, "no_erase": True})
-        except ApiError as error:
-            if error.code in MESSAGE_NOT_FOUND:
-                return False
-            raise
-        return True
+        return (await self.delete_all([(stream, seq)]))[0]
+
+    async def delete_all(self, places: Sequence[tuple[str, int]]) -> list[bool]:
+        """The same for many messages, each given by its stream and sequence."""
+        calls = [(f"STREAM.MSG.DELETE.{stream}", {"seq": seq, "no_erase": True}) for stream, seq in places]
+        requests = [Request(f"$JS.API.{subject}", _encode(body)) for subject, body in calls]
+        were_there = []
+        for (subject, _), answer in zip(calls, await self._ask(requests), strict=True):
+            error = _decode(answer.data).get("error")
+            if error is not None and int(error.get("err_code", 0)) not in MESSAGE_NOT_FOUND:
+                raise ApiError(subject, error)
+            were_there.append(error is None)
+        return were_there
+
+    async def _ask(self, requests: Sequence[Request]) -> list[Msg]:
+        answers: list[Msg] = []
+        for start in range(0, len(requests), AT_ONCE_MAX):
+            answers += await self.connection.request_all(requests[start : start + AT_ONCE_MAX])
+        return answers
 
     async def stream(self, stream: str) -> dict[str, Any]:
         return await self.call(f"STREAM.INFO.{stream}")
@@ -137,6 +154,13 @@ class JetStream:
         body = _encode({"batch": limit, "no_wait": True})
         found, _ = await self.connection.collect(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", body, limit)
         return found
+
+
+def _published(subject: str, message: Msg) -> PublishedAs | ApiError:
+    answer = _decode(message.data)
+    if "error" in answer:
+        return ApiError(f"a message to {subject}", answer["error"])
+    return PublishedAs(answer["seq"], bool(answer.get("duplicate")))
 
 
 def _stored(message: Mapping[str, Any]) -> Stored:

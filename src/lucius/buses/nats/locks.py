@@ -9,10 +9,13 @@ had been delivered before: nobody can prove that they wait, and they come back w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 from msgspec import Struct
 
-from lucius.buses.nats.jetstream import WRONG_LAST_SEQUENCE, ApiError, JetStream
+from lucius.buses.nats.connection import Request
+from lucius.buses.nats.jetstream import WRONG_LAST_SEQUENCE, ApiError, JetStream, PublishedAs
 from lucius.buses.nats.names import Names
 from lucius.domain.time import Instant
 from lucius.ports.bus import DeliveryRef
@@ -41,6 +44,14 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(LockEntry).decode
 
 
+def _held(published: PublishedAs | ApiError, entry: LockEntry) -> Held | None:
+    if isinstance(published, PublishedAs):
+        return Held(published.seq, entry)
+    if published.code == WRONG_LAST_SEQUENCE:
+        return None
+    raise published
+
+
 class Locks:
     def __init__(self, jetstream: JetStream, names: Names) -> None:
         self._jetstream = jetstream
@@ -52,17 +63,19 @@ class Locks:
 
     async def write(self, ref: DeliveryRef, entry: LockEntry, after_seq: int, lock_seconds: float) -> Held | None:
         """None if another entry has been written after `after_seq` (0: if there is any)."""
+        return (await self.write_all({ref: entry}, after_seq, lock_seconds))[0]
+
+    async def write_all(
+        self, entries: Mapping[DeliveryRef, LockEntry], after_seq: int, lock_seconds: float
+    ) -> list[Held | None]:
+        """The same for several messages."""
         headers = {
             "Nats-Expected-Last-Subject-Sequence": str(after_seq),
             "Nats-TTL": f"{round(lock_seconds) + ENTRY_SECONDS}s",
         }
-        try:
-            published = await self._jetstream.publish(self._names.lock(ref), _encode(entry), headers)
-        except ApiError as error:
-            if error.code == WRONG_LAST_SEQUENCE:
-                return None
-            raise
-        return Held(published.seq, entry)
+        requests = [Request(self._names.lock(ref), _encode(entry), headers) for ref, entry in entries.items()]
+        published = await self._jetstream.publish_all(requests)
+        return [_held(one, entry) for one, entry in zip(published, entries.values(), strict=True)]
 
     async def remove(self, seq: int) -> None:
         await self._jetstream.delete(self._names.locks, seq)

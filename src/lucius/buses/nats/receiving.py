@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -95,8 +95,7 @@ class Receiving:
             return [], False
         self._missing.discard((stream, consumer))
         pulled = [read_pulled(message) for message in messages]
-        answers = await all_of([self._accept(one, each, now, lock_seconds, ack_wait) for each in pulled])
-        return [taken for taken in answers if taken is not None], len(pulled) == limit
+        return await self._accept(one, pulled, now, lock_seconds, ack_wait), len(pulled) == limit
 
     def _say_missing(self, stream: str, consumer: str) -> None:
         if (stream, consumer) not in self._missing:
@@ -113,29 +112,33 @@ class Receiving:
         return known
 
     async def _accept(
-        self, one: Subscription, pulled: Pulled, now: Instant, lock_seconds: float, ack_wait: float
-    ) -> Taken | None:
-        """Lock a pulled message; None if it is not to be delivered."""
-        message = pulled.message
-        ref = DeliveryRef(one.topic, one.name, id_in(message.subject))
-        reason = self._unfit(one, pulled, now)
-        if reason is not None:
-            await self._dead.bury_pulled(one, ref, pulled, reason)
-            return None
+        self, one: Subscription, pulled: Sequence[Pulled], now: Instant, lock_seconds: float, ack_wait: float
+    ) -> list[Taken]:
+        """Lock pulled messages; those that are not to be delivered are left out."""
+        refs = [DeliveryRef(one.topic, one.name, id_in(each.message.subject)) for each in pulled]
+        reasons = [self._unfit(one, each, now) for each in pulled]
+        found = list(zip(refs, pulled, reasons, strict=True))
+        await all_of([self._dead.bury_pulled(one, ref, each, why) for ref, each, why in found if why is not None])
         until = after(now, lock_seconds)
-        held = await self._lock(ref, LockEntry(pulled.seq, until, pulled.delivery_count, message.reply), lock_seconds)
-        if held is None:
-            return None
-        if lock_seconds != ack_wait:
-            await self._jetstream.connection.send(message.reply, hold_for(lock_seconds))
-        delivery = Delivery(
-            ref=ref,
-            body=message.data,
-            properties=read_properties(pulled.headers),
-            delivery_count=pulled.delivery_count,
-            locked_until=until,
-        )
-        return Taken(delivery, held)
+        fit = {ref: each for ref, each, why in found if why is None}
+        entries = {
+            ref: LockEntry(each.seq, until, each.delivery_count, each.message.reply) for ref, each in fit.items()
+        }
+        taken = []
+        for (ref, each), held in zip(fit.items(), await self._lock_all(entries, lock_seconds), strict=True):
+            if held is None:
+                continue
+            if lock_seconds != ack_wait:
+                await self._jetstream.connection.send(each.message.reply, hold_for(lock_seconds))
+            delivery = Delivery(
+                ref=ref,
+                body=each.message.data,
+                properties=read_properties(each.headers),
+                delivery_count=each.delivery_count,
+                locked_until=until,
+            )
+            taken.append(Taken(delivery, held))
+        return taken
 
     def _unfit(self, one: Subscription, pulled: Pulled, now: Instant) -> str | None:
         if not is_ours(pulled.headers):
@@ -144,16 +147,24 @@ class Receiving:
             return "DELIVERED_TOO_OFTEN"
         return "EXPIRED" if after(pulled.stored_at, one.ttl_seconds) <= now else None
 
+    async def _lock_all(self, entries: Mapping[DeliveryRef, LockEntry], lock_seconds: float) -> list[Held | None]:
+        """A message that is delivered for the first time hardly ever has an entry, so it is written without looking."""
+        held: dict[DeliveryRef, Held | None] = dict.fromkeys(entries)
+        first = {ref: entry for ref, entry in entries.items() if entry.delivery_count == 1}
+        held |= zip(first, await self._locks.write_all(first, 0, lock_seconds), strict=True)
+        others = [ref for ref in entries if held[ref] is None]
+        held |= zip(others, await all_of([self._lock(ref, entries[ref], lock_seconds) for ref in others]), strict=True)
+        return list(held.values())
+
     async def _lock(self, ref: DeliveryRef, entry: LockEntry, lock_seconds: float) -> Held | None:
-        last = None if entry.delivery_count == 1 else await self._locks.read(ref)
         for _ in range(LOCK_TRIES):
+            last = await self._locks.read(ref)
             if last is not None and last.entry.is_withdrawn and last.entry.message_seq == entry.message_seq:
                 await self._jetstream.delete(self._names.topic(ref.topic), entry.message_seq)
                 return None
             held = await self._locks.write(ref, entry, 0 if last is None else last.seq, lock_seconds)
             if held is not None:
                 return held
-            last = await self._locks.read(ref)
         return None
 
 

@@ -23,11 +23,19 @@ ACK_WAIT_SECONDS = 30.0
 
 class Streams:
     def __init__(
-        self, jetstream: JetStream, names: Names, replicas: int, duplicate_seconds: float, dead_seconds: float
+        self,
+        jetstream: JetStream,
+        names: Names,
+        replicas: int,
+        duplicate_seconds: float,
+        dead_seconds: float,
+        changes_streams: bool = True,
     ) -> None:
+        """`changes_streams`: whether existing streams get this configuration."""
         self._jetstream = jetstream
         self._names = names
         self._replicas = replicas
+        self._changes_streams = changes_streams
         self._duplicate_seconds = duplicate_seconds
         self._dead_seconds = dead_seconds
 
@@ -118,6 +126,8 @@ class Streams:
         except ApiError as error:
             if error.code != STREAM_EXISTS:
                 raise
+            if not self._changes_streams:
+                return
             current = (await self._jetstream.stream(name))["config"]
             if any(current.get(key) != value for key, value in config.items()):
                 await self._jetstream.call(f"STREAM.UPDATE.{name}", {**current, **config})

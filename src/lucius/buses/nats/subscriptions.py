@@ -25,7 +25,7 @@ class Subscriptions:
         self._names = names
         self._known: dict[tuple[str, str], Subscription] = {}
         self._by_topic: dict[str, list[Subscription]] = {}
-        self._version = 0
+        self.version = 0
         """The newest entry of the stream that has been read."""
 
     def __iter__(self) -> Iterator[Subscription]:
@@ -60,17 +60,17 @@ class Subscriptions:
     async def refresh(self) -> None:
         """Read what has been declared since this process last looked."""
         newest = await self._jetstream.last(self._names.subscriptions, self._names.every_subscription())
-        if newest is None or newest.seq == self._version:
+        if newest is None or newest.seq == self.version:
             return
-        if newest.seq < self._version:  # The stream was deleted and made anew.
-            self._version = 0
+        if newest.seq < self.version:  # The stream was deleted and made anew.
+            self.version = 0
         page = None
         while page is None or len(page) == PAGE:
             page = await self._jetstream.page(
-                self._names.subscriptions, self._names.every_subscription(), self._version + 1, PAGE
+                self._names.subscriptions, self._names.every_subscription(), self.version + 1, PAGE
             )
             for stored in page:
-                self._version = stored.seq
+                self.version = stored.seq
                 try:
                     one = _decode(stored.body)
                 except msgspec.MsgspecError as error:

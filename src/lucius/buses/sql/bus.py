@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from lucius.buses.sql import statements
+from lucius.buses.sql.shares import in_turns, tenants_in_turns, tenants_with_more
 from lucius.buses.sql.store import (
     MessageStore,
     read_properties,
@@ -29,6 +30,7 @@ from lucius.ports.bus import (
     Message,
     Refused,
     Subscription,
+    tenant_of,
 )
 from lucius.ports.clock import Clock
 from lucius.sql.database import Database, Fetch, Row, Run, Script
@@ -49,6 +51,8 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 class SqlBus:
+    takes_turns = True
+
     def __init__(
         self,
         database: Database,
@@ -64,6 +68,8 @@ class SqlBus:
         self._by_topic: dict[str, list[_Known]] = {}
         self._waiting: Waiting[int] = Waiting(LOOK_SECONDS)
         self._turn = 0
+        self._last_tenants: dict[int, str] = {}
+        """By subscription: the tenant of the message that this process took last."""
         self._too_long = TooLongWaits(clock)
         self._upkeep = Upkeep(clock, dead_seconds)
 
@@ -135,7 +141,7 @@ class SqlBus:
                 row for message in messages for row in _rows(message, by_topic.get(message.topic, ()), now, are_unique)
             ]
             if rows:
-                yield Run(statements.PUBLISH, rows, in_one_statement=True)
+                yield Run(statements.PUBLISH_BY_TENANT, rows, in_one_statement=True)
         yield from self._learn(settled)
         yield from settle_script(self._keyed(settled), now)
 
@@ -189,24 +195,38 @@ class SqlBus:
     ) -> Script[list[Delivery]]:
         now = self._clock.now()
         until = after(now, lock_seconds)
-        ready: dict[int, list[Row]] = {}
-        for row in (yield Fetch(statements.READY_ACROSS, (order, now, limit))):
-            ready.setdefault(row[5], []).append(row)
-        taken: list[tuple[int, Row]] = []
+        after_tenants = [self._last_tenants.get(id_, "") for id_ in order]
+        rows = yield Fetch(statements.READY_ACROSS, (order, now, limit, after_tenants))
+        ready = {id_: tenants_in_turns([row for row in rows if row[5] == id_]) for id_ in order}
+        taken: list[Row] = []
         buried: list[tuple[Any, ...]] = []
-        for subscription_id, row in _in_turns([(id_, ready[id_]) for id_ in order if id_ in ready]):
-            if len(taken) >= limit:
-                break
-            subscription = by_id[subscription_id]
+        seen: set[int] = set()
+
+        def take(row: Row) -> None:
+            subscription = by_id[row[5]]
+            if len(taken) >= limit or row[0] in seen:
+                return
+            seen.add(row[0])
             if row[4] >= subscription.delivery_max:
                 buried.append((row[0], now, "DELIVERED_TOO_OFTEN", int(subscription.keeps_dead_bodies)))
             else:
-                taken.append((subscription_id, row))
+                taken.append(row)
+                self._last_tenants[row[5]] = row[6]
+
+        for row in in_turns([ready[id_] for id_ in order]):
+            take(row)
+        if len(taken) < limit:
+            # Some have used up their share, and others have left theirs.
+            more = tenants_with_more(rows)
+            if more:
+                ids, tenants = [id_ for id_, _ in more], [tenant for _, tenant in more]
+                for row in (yield Fetch(statements.MORE_OF_TENANTS, (ids, now, limit, tenants))):
+                    take(row)
         if buried:
             yield Run(statements.BURY_BY_SEQ, buried)
         if taken:
-            yield Run(statements.LOCK, [(row[0], until) for _, row in taken], in_one_statement=True)
-        return [_delivery(by_id[subscription_id], row, until) for subscription_id, row in taken]
+            yield Run(statements.LOCK, [(row[0], until) for row in taken], in_one_statement=True)
+        return [_delivery(by_id[row[5]], row, until) for row in taken]
 
     async def settle(self, refs: Sequence[DeliveryRef]) -> None:
         await self._store.write(lambda: self.enlisted((), refs))
@@ -286,7 +306,7 @@ class SqlBus:
         dead = {row[0]: row[1] for row in await self._store.fetch(statements.DEAD_COUNTS)}
         depths = []
         for (topic, name), known in sorted(self._known.items()):
-            _, ready, held, oldest_at = queued.get(known.id, (0, 0, 0, None))
+            _, ready, held, oldest_at, redelivered = queued.get(known.id, (0, 0, 0, None, 0))
             depths.append(
                 Depth(
                     topic=topic,
@@ -295,6 +315,7 @@ class SqlBus:
                     locked=int(held) - int(ready),
                     dead=dead.get(known.id, 0),
                     oldest_at=oldest_at,
+                    redelivered=int(redelivered),
                 )
             )
         return depths
@@ -320,16 +341,8 @@ def _rows(message: Message, wanting: Sequence[_Known], now: Instant, is_unique: 
         properties = properties or _encode(message.properties).decode()
         visible_at = message.deliver_at or now
         expires_at = after(now, known.subscription.ttl_seconds)
-        yield (known.id, message.id, message.body, properties, now, visible_at, expires_at, int(is_unique))
-
-
-def _in_turns(queues: list[tuple[int, list[Row]]]) -> Iterable[tuple[int, Row]]:
-    """One from each queue, then the next from each: no topic starves another."""
-    longest = max((len(rows) for _, rows in queues), default=0)
-    for place in range(longest):
-        for subscription_id, rows in queues:
-            if place < len(rows):
-                yield subscription_id, rows[place]
+        row = (known.id, message.id, message.body, properties, now, visible_at, expires_at, int(is_unique))
+        yield (*row, tenant_of(message.properties))
 
 
 def _delivery(subscription: Subscription, row: Row, until: Instant) -> Delivery:

@@ -50,6 +50,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 class JournaledBus:
+    takes_turns = True
+
     def __init__(
         self,
         database: Database,

@@ -26,6 +26,9 @@ PUBLISH = (
     " ON CONFLICT (message_id, subscription_id) DO NOTHING"
 )
 
+PUBLISH_BY_TENANT = PUBLISH.replace("is_unique)", "is_unique, tenant_id)").replace("$8)", "$8, $9)")
+"""Only a database that several processes share has the column: a single owner keeps the order in memory."""
+
 SEEN = "SELECT message_id, subscription_id FROM messages WHERE message_id = ANY($1::text[])"
 QUEUED = (
     "SELECT subscription_id, message_id, properties, enqueued_at, visible_at, delivery_count, expires_at FROM messages"
@@ -35,12 +38,32 @@ BODIES = (
     "SELECT message_id, subscription_id, body FROM messages WHERE message_id = ANY($1::text[]) AND body IS NOT NULL"
 )
 COUNT_DELIVERY = "UPDATE messages SET delivery_count = $1 WHERE message_id = $2 AND subscription_id = $3"
+_NEXT_TENANT = (
+    "SELECT tenant_id FROM messages WHERE subscription_id = s.id AND state = 'QUEUED' AND visible_at <= $2{}"
+    " ORDER BY tenant_id LIMIT 1"
+)
+_AFTER = f"COALESCE(({_NEXT_TENANT.format(' AND tenant_id > {}')}), ({_NEXT_TENANT.format('')}))"
+"""The tenant after this one that has a message; after the last comes the first."""
+_READY_OF_TENANT = (
+    "SELECT message_seq, message_id, body, properties, delivery_count, subscription_id, tenant_id FROM messages"
+    " WHERE subscription_id = {} AND tenant_id = {} AND state = 'QUEUED' AND visible_at <= $2"
+    " ORDER BY visible_at, message_seq LIMIT {} FOR UPDATE SKIP LOCKED"
+)
 READY_ACROSS = (
-    "SELECT m.message_seq, m.message_id, m.body, m.properties, m.delivery_count, m.subscription_id"
-    " FROM unnest($1::bigint[]) WITH ORDINALITY AS s (id, place) CROSS JOIN LATERAL ("
-    "SELECT message_seq, message_id, body, properties, delivery_count, subscription_id FROM messages"
-    " WHERE subscription_id = s.id AND state = 'QUEUED' AND visible_at <= $2"
-    " ORDER BY visible_at, message_seq LIMIT $3 FOR UPDATE SKIP LOCKED) m"
+    "SELECT m.* FROM unnest($1::bigint[], $4::text[]) AS s (id, after) CROSS JOIN LATERAL ("
+    f"WITH RECURSIVE turns (tenant_id, first, place) AS (SELECT a.next, a.next, 1::bigint"
+    f" FROM (SELECT {_AFTER.format('s.after')} AS next) a WHERE a.next IS NOT NULL"
+    f" UNION ALL SELECT n.next, t.first, t.place + 1 FROM turns t CROSS JOIN LATERAL"
+    f" (SELECT {_AFTER.format('t.tenant_id')} AS next) n WHERE n.next <> t.first AND t.place < $3::bigint),"
+    " share (size) AS (SELECT ($3::bigint + COUNT(*) - 1) / GREATEST(COUNT(*), 1) FROM turns)"
+    " SELECT r.*, t.place, share.size FROM turns t CROSS JOIN share CROSS JOIN LATERAL ("
+    f"{_READY_OF_TENANT.format('s.id', 't.tenant_id', 'share.size')}) r) m"
+)
+"""For each subscription an equal share of each tenant that has something, beginning with the tenant after the given
+one: up to $3 tenants, and in all up to $3 messages or one of each tenant more."""
+MORE_OF_TENANTS = (
+    "SELECT m.* FROM unnest($1::bigint[], $4::text[]) AS s (id, tenant_id) CROSS JOIN LATERAL ("
+    f"{_READY_OF_TENANT.format('s.id', 's.tenant_id', '$3::bigint')}) m"
 )
 IS_ANY_READY = (
     "SELECT subscription_id FROM messages WHERE subscription_id = ANY($1::bigint[]) AND state = 'QUEUED'"
@@ -94,7 +117,8 @@ WAITING = (
 )
 
 DEPTHS = (
-    "SELECT subscription_id, SUM(CASE WHEN visible_at <= $1 THEN 1 ELSE 0 END), COUNT(*), MIN(enqueued_at)"
+    "SELECT subscription_id, SUM(CASE WHEN visible_at <= $1 THEN 1 ELSE 0 END), COUNT(*), MIN(enqueued_at),"
+    " SUM(CASE WHEN delivery_count > 1 THEN 1 ELSE 0 END)"
     " FROM messages WHERE state = 'QUEUED' GROUP BY subscription_id"
 )
 DEAD_COUNTS = "SELECT subscription_id, COUNT(*) FROM messages WHERE state = 'DEAD' GROUP BY subscription_id"

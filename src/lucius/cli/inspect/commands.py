@@ -61,7 +61,9 @@ def protocols(connection: Connection, protocol_id: str | None, output: str) -> N
 def lanes(connection: Connection, show_all: bool, output: str) -> None:
     """Show the backlog of the lanes.
 
-    For each service: ready to be taken, locked (taken and not yet acknowledged), dead (the bus gave up).
+    For each service: unsent (not on the bus yet; "held" if its tenant has as many there as it may), ready to be taken,
+    locked (taken and not yet acknowledged), again (delivered more than once), dead (the bus gave up), and how many
+    instances ask for work.
     """
     with connection.open() as client:
         answer = client.run(admin_calls.lanes())
@@ -104,7 +106,7 @@ def tenants(connection: Connection, output: str) -> None:
 def workers(connection: Connection, output: str) -> None:
     """Show who asks for work: services and function workers.
 
-    Each instance with its version, what it has in work, and when it was last seen.
+    Each instance with its version, when it was last seen, and how much it had in work when it last asked for more.
     """
     with connection.open() as client:
         answer = client.run(admin_calls.workers())
@@ -236,7 +238,7 @@ def subscriptions(items: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any],
 
 
 def holds_anything(subscription: Mapping[str, Any]) -> bool:
-    return any(subscription.get(name) for name in ("ready", "locked", "dead"))
+    return any(subscription.get(name) for name in ("unsent", "ready", "locked", "dead"))
 
 
 def lane_table(items: list[dict[str, Any]], now: datetime, show_all: bool) -> Table | None:
@@ -246,18 +248,28 @@ def lane_table(items: list[dict[str, Any]], now: datetime, show_all: bool) -> Ta
             text_of(subscription.get("service")),
             *(text_of(subscription.get(name)) for name in ("ready", "locked", "dead")),
             time_taken(subscription.get("oldest_at"), None, now),
+            unsent_text(subscription),
+            text_of(subscription.get("redelivered") or 0),
+            text_of(subscription.get("consumers") or 0),
         )
         for lane, subscription in subscriptions(items)
         if show_all or holds_anything(subscription)
     ]
     names = ("Lane", "Service", "Ready", "Locked", "Dead", "Oldest")
-    return Table(tuple(Column(name) for name in names), rows) if rows else None
+    more = (Column("Unsent"), Column("Again", dispensable=2), Column("Consumers", dispensable=1))
+    return Table((*(Column(name) for name in names), *more), rows) if rows else None
+
+
+def unsent_text(subscription: Mapping[str, Any]) -> str:
+    held = subscription.get("held")
+    return text_of(subscription.get("unsent") or 0) + (f" ({text_of(held)} held)" if held else "")
 
 
 def lane_summary(items: list[dict[str, Any]], now: datetime) -> str:
     found = [subscription for _, subscription in subscriptions(items)]
     sums = {
-        name: sum(int(subscription.get(name) or 0) for subscription in found) for name in ("ready", "locked", "dead")
+        name: sum(int(subscription.get(name) or 0) for subscription in found)
+        for name in ("ready", "locked", "dead", "unsent")
     }
     number = counted(len(items), "lane")
     if not any(sums.values()):
@@ -265,7 +277,7 @@ def lane_summary(items: list[dict[str, Any]], now: datetime) -> str:
     oldest = min(
         (str(subscription["oldest_at"]) for subscription in found if subscription.get("oldest_at")), default=""
     )
-    counts = ", ".join(f"{count} {name}" for name, count in sums.items())
+    counts = ", ".join(f"{count} {name}" for name, count in sums.items() if count or name != "unsent")
     return f"{number}: {counts}" + (f"; the oldest has waited {time_taken(oldest, None, now)}" if oldest else "")
 
 
@@ -276,15 +288,15 @@ def worker_table(items: list[dict[str, Any]], now: datetime) -> Table:
             text_of(one.get("name")),
             text_of(one.get("instance")),
             "yes" if one.get("present") else "no",
-            text_of(one.get("in_work")),
             distance(one.get("last_seen_at"), now),
+            text_of(one.get("in_work")),
             text_of(one.get("version")),
         )
         for one in items
     ]
     columns = (
-        Column("Kind", dispensable=2), Column("Name"), Column("Instance"), Column("There"), Column("In work"),
-        Column("Last seen"), Column("Version", dispensable=1),
+        Column("Kind", dispensable=2), Column("Name"), Column("Instance"), Column("There"),
+        Column("Last seen"), Column("In work then"), Column("Version", dispensable=1),
     )  # fmt: skip
     return Table(columns, rows)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import uuid
 from collections.abc import Callable
@@ -21,10 +22,11 @@ from lucius.cli.output.printing import (
     show_json,
     show_line,
     show_lines,
+    show_sentence,
     show_sentences,
     show_table,
 )
-from lucius.cli.output.program import hint
+from lucius.cli.output.program import command_lines, hint
 from lucius.client.calls import jobs as job_calls
 
 if TYPE_CHECKING:
@@ -92,9 +94,9 @@ def submit(
         accepted, replayed = client.run(job_calls.submit_envelope(envelope))
         if output == "text":
             note = " (not a new job: the same command was submitted before)" if replayed else ""
-            show_line(f"Job {accepted.get('jobId')} {accepted.get('status')}{note}")
+            show_sentence(f"Job {accepted.get('jobId')} {accepted.get('status')}{note}")
             if replayed:
-                show_lines(old_job_lines(accepted, datetime.now(UTC)))
+                show_old_job(accepted, str(file), datetime.now(UTC))
         elif not watching:
             show_json(accepted)
         if watching:
@@ -288,22 +290,23 @@ def redrive(
             job_calls.operate(job_id, "redrive", _because(reason), patience_seconds=OPERATION_PATIENCE_SECONDS)
         )
         if output == "text":
-            show_line(f"Job {new_job.get('jobId')} {new_job.get('status')}, a redrive of {job_id}")
+            show_sentence(f"Job {new_job.get('jobId')} {new_job.get('status')}, a redrive of {job_id}")
         elif not watching:
             show_json(new_job)
         if watching:
             follow(client, str(new_job.get("jobId")), timeout, output)
 
 
-def old_job_lines(accepted: dict[str, Any], now: datetime) -> list[str]:
+def show_old_job(accepted: dict[str, Any], file: str, now: datetime) -> None:
     """How the job of a command that was submitted before has ended, and how to run it again."""
     job_id, status = text_of(accepted.get("jobId")), text_of(accepted.get("status"))
     error, ago = error_text(accepted.get("error")), distance(accepted.get("completed_at"), now)
-    ended = [f"It ended {status} {ago}" + (f" with {error}" if error else "") + "."] if ago else []
-    redrive = (
-        [f"  lucius redrive {job_id}  continues it where it ended"] if status in ("FAILED_FINAL", "CANCELLED") else []
-    )
-    return [*ended, "  lucius submit --new …  runs the command again, as a new job", *redrive]
+    if ago:
+        show_sentence(f"It ended {status} {ago}" + (f" with {error}" if error else "") + ".")
+    commands = {f"lucius submit {shlex.quote(file)} --new": "runs the command again, as a new job"}
+    if status in ("FAILED_FINAL", "CANCELLED"):
+        commands[f"lucius redrive {job_id}"] = "continues it where it ended"
+    show_lines(command_lines(commands.items()))
 
 
 COMMANDS = (submit, validate, get, why, watch, list_jobs, events, cancel, pause, resume, redrive)

@@ -13,7 +13,7 @@ from typing import Any
 
 from lucius.cli.jobs.render import Job, Step, instance_of, raised_at, ref_text, waiting_of
 from lucius.cli.output.formatting import distance, error_text, moment, moment_text, text_of, time_taken
-from lucius.cli.output.program import as_typed, hint
+from lucius.cli.output.program import command_lines, hint
 
 OVERDUE_SECONDS = 10.0
 """Timers are checked about every second; if one expired this long ago, nothing is checking it."""
@@ -67,8 +67,7 @@ def explanation_lines(explanation: Explanation) -> list[str]:
     sentences = [hint(sentence) for sentence in explanation.sentences]
     if not explanation.commands:
         return sentences
-    steps = [line for command, use in explanation.commands for line in (f"  {as_typed(command)}", f"      {use}")]
-    return [*sentences, "Next:", *steps]
+    return [*sentences, "Next:", *command_lines(explanation.commands)]
 
 
 # --- A job that waits ------------------------------------------------------------------------------------------------
@@ -115,6 +114,8 @@ def _then(job: Job, step: Step) -> str:
     match what:
         case "START":
             return f"Then its first attempt is sent to service {service}."
+        case "TENANT_CAP":
+            return f"If its turn has not come by then, the job ends {by_deadline}. Waiting uses up no attempt."
         case "BUS":
             return f"If the bus has not taken it by then, the job ends {by_deadline}. Waiting uses up no attempt."
         case "ACK":
@@ -145,6 +146,7 @@ def _next(job: Job, step: Step, now: datetime) -> list[tuple[str, str]]:
     force = (f'lucius cancel {job_id} --force --reason "…"', "ends it at once, if the step hangs")
     by_kind: dict[Any, list[tuple[str, str]]] = {
         "START": [cancel],
+        "TENANT_CAP": [lanes, watch, cancel],
         "BUS": [watch, cancel],
         "ACK": [lanes, watch],
         "RESULT": [watch, force] if status == "CANCELLING" or _is_quiet(waiting_of(job), now) else [watch],

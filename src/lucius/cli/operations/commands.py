@@ -11,7 +11,7 @@ import click
 from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK, TimedOut
 from lucius.cli.interrupted import left_alone
 from lucius.cli.output.formatting import distance, text_of, time_taken
-from lucius.cli.output.printing import output_option, say_more, show_json, show_line, show_lines, show_table
+from lucius.cli.output.printing import output_option, say_more, show_json, show_sentence, show_sentences, show_table
 from lucius.cli.output.program import hint
 from lucius.cli.output.tables import Column, Table
 from lucius.client.calls import operations as operation_calls
@@ -69,7 +69,7 @@ def show(connection: Connection, operation_id: str, output: str) -> None:
     if output == "json":
         show_json(operation)
         return
-    show_lines(operation_lines(operation, datetime.now(UTC)))
+    show_sentences(operation_lines(operation, datetime.now(UTC)))
 
 
 @operations.command()
@@ -125,7 +125,7 @@ def _steering(verb: str, text: str) -> click.Command:
         if output == "json":
             show_json(operation)
         else:
-            show_line(f"Operation {operation_id} {operation.get('status')}: {operation.get('sentence')}")
+            show_sentence(f"Operation {operation_id} {operation.get('status')}: {operation.get('sentence')}")
 
     return command
 
@@ -151,7 +151,7 @@ def follow(client: ApiSession, operation_id: str, timeout_seconds: float, output
     if output == "json":
         show_json(operation)
     elif operation.get("failed"):
-        click.echo(hint(f"See `lucius operations outcomes {operation_id} --status FAILED`."), err=True)
+        show_sentence(hint(f"See `lucius operations outcomes {operation_id} --status FAILED`."), err=True)
     is_good = operation.get("status") == "COMPLETED" and not operation.get("failed")
     raise click.exceptions.Exit(EXIT_OK if is_good else EXIT_JOB_FAILED)
 
@@ -162,7 +162,7 @@ def _until_waited_for(client: ApiSession, operation_id: str, timeout_seconds: fl
         operation = client.run(operation_calls.get_operation(operation_id, patience_seconds=PATIENCE_SECONDS))
         line = f"{operation.get('status')}: {operation.get('sentence')}"
         if output == "text" and line != said:
-            show_line(line)
+            show_sentence(line)
             said = line
         if operation.get("status") in OPERATION_WAITED_FOR:
             return operation
@@ -198,7 +198,8 @@ def operation_lines(operation: dict[str, Any], now: datetime) -> list[str]:
     wanted = operation.get("filter") or {}
     tenants = operation.get("tenants")
     parts = [f"{name}={text_of(value)}" for name, value in wanted.items() if value is not None]
-    parts.insert(0, "all tenants" if tenants is None else f"tenants {text_of(', '.join(map(str, tenants)))}")
+    named = "" if tenants is None else text_of(", ".join(map(str, tenants)))
+    parts.insert(0, "all tenants" if tenants is None else f"tenant{'s' if len(tenants) > 1 else ''} {named}")
     lines = [
         f"Operation {text_of(operation.get('operationId'))}: {text_of(operation.get('action'))},"
         f" {text_of(operation.get('status'))}",

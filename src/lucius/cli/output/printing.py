@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from lucius.cli.failures import printable
+from lucius.cli.output.wrapping import for_terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,14 +58,8 @@ def show_table(
 
 def show_sentences(sentences: Sequence[str]) -> None:
     """One per line; wrapped between words on a terminal."""
-    if sys.stdout.isatty():
-        from rich.text import Text
-
-        console = open_console()
-        for sentence in sentences:
-            console.print(Text(printable(sentence)))
-    else:
-        show_lines(sentences)
+    for sentence in sentences:
+        show_sentence(sentence)
 
 
 def show_lines(lines: Sequence[str]) -> None:
@@ -74,6 +69,11 @@ def show_lines(lines: Sequence[str]) -> None:
 def show_line(line: str, err: bool = False) -> None:
     """For a line that contains text from a server."""
     click.echo(printable(line), err=err)
+
+
+def show_sentence(sentence: str, err: bool = False) -> None:
+    """The same, wrapped between words on a terminal."""
+    click.echo(for_terminal(printable(sentence), sys.stderr if err else sys.stdout), err=err)
 
 
 def show_document(text: str) -> None:

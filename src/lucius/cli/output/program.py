@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -31,6 +32,11 @@ def program() -> str:
 def hint(text: str) -> str:
     """The text, with the commands of `lucius` that it quotes as they have to be typed."""
     return _HINT.sub(lambda _: program(), text)
+
+
+def command_lines(commands: Iterable[tuple[str, str]]) -> list[str]:
+    """What to type next: each command as it has to be typed, and below it what it does."""
+    return [line for command, use in commands for line in (f"  {as_typed(command)}", f"      {use}")]
 
 
 def as_typed(command: str) -> str:

@@ -16,8 +16,8 @@ from lucius.cli.output.printing import (
     say_more,
     show_document,
     show_json,
-    show_line,
     show_lines,
+    show_sentence,
     show_sentences,
 )
 from lucius.cli.output.program import hint
@@ -171,7 +171,7 @@ def watch(connection: Connection, batch_id: int, timeout: float, output: str) ->
         commands = {f"lucius batch watch {batch_id}": "follows it", f"lucius batch cancel {batch_id}": "cancels it"}
         raise left_alone(f"Batch {batch_id}", commands) from None
     if output == "text":
-        show_line(hint(ending_text(ended)))
+        show_sentence(hint(ending_text(ended)))
     raise click.exceptions.Exit(ENDING_EXITS.get(str(verdict_of(ended)), EXIT_JOB_FAILED))
 
 

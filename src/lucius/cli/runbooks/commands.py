@@ -9,7 +9,7 @@ import click
 
 from lucius.cli.failures import EXIT_NO_CONNECTION, EXIT_REFUSED, Refused, Unusable
 from lucius.cli.output.formatting import counted, text_of
-from lucius.cli.output.printing import output_option, show_document, show_json, show_line, show_lines
+from lucius.cli.output.printing import output_option, show_document, show_json, show_line, show_lines, show_sentence
 from lucius.cli.output.program import hint
 from lucius.cli.output.tables import aligned
 from lucius.cli.runbooks import check, worker
@@ -64,12 +64,14 @@ def publish(connection: Connection, file: Path, overdue: str, rerun_init: bool, 
             _refuse(client, file, text, error)
             return
     outcome = "is published and active" if answer.get("published") else "is already active; nothing has changed"
-    unchecked = f"\nNot checked: {text_of(answer['unchecked'])}" if answer.get("unchecked") else ""
+    # Of a connection that is missing, the warning below says more.
+    is_unchecked = answer.get("unchecked") and not answer.get("missing_connection")
+    unchecked = f"\nNot checked: {text_of(answer['unchecked'])}" if is_unchecked else ""
     name, version = text_of(answer.get("name")), text_of(answer.get("version"))
     say(answer, output, f"{name}, version {version}, {outcome}.{unchecked}")
     if answer.get("missing_connection"):
         connection_name = text_of(answer["missing_connection"])
-        click.echo(
+        show_sentence(
             f"Warning: the server has no connection {connection_name}, so no member is read. Add the line"
             f" {connection_name}=ADDRESS to the file that LUCIUS_SOURCES_FILE names, which needs no restart, or set it"
             " in the environment of the server.",

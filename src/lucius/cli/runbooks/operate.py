@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from lucius.cli.output.program import hint
 from lucius.cli.runbooks.files import CSV_BYTES_MAX, FILE, faults_in, read_text, start_time
 from lucius.cli.runbooks.group import say
 from lucius.client.calls import batches as batch_calls
+from lucius.client.calls.pages import given
 
 if TYPE_CHECKING:
     from lucius.cli.connection import Connection
@@ -21,6 +23,8 @@ batch_argument = click.argument("batch_id", metavar="ID", type=click.IntRange(1)
 csv_option = click.option(
     "--csv", "csv_file", type=FILE, required=True, metavar="FILE", help="The members (- is standard input)."
 )
+
+reason_option = click.option("--reason", default="", help="The reason, kept in the audit trail.")
 
 
 @click.command()
@@ -51,12 +55,13 @@ def create(connection: Connection, runbook: str, csv_file: Path, start: str | No
 @click.command()
 @batch_argument
 @csv_option
+@reason_option
 @output_option
 @click.pass_obj
-def add(connection: Connection, batch_id: int, csv_file: Path, output: str) -> None:
+def add(connection: Connection, batch_id: int, csv_file: Path, reason: str, output: str) -> None:
     """Add members to a batch. They catch up on what the others have done."""
     with faults_in(csv_file):
-        answer = act(connection, batch_id, "add", {"csv": read_text(csv_file, CSV_BYTES_MAX)})
+        answer = act(connection, batch_id, "add", {"csv": read_text(csv_file, CSV_BYTES_MAX), **given(reason=reason)})
     count = int(answer.get("members") or 0)
     joined = counted(count, "member joins", "members join")
     say(answer, output, f"Batch {batch_id}: {joined}, and {'catches' if count == 1 else 'catch'} up.")
@@ -65,25 +70,27 @@ def add(connection: Connection, batch_id: int, csv_file: Path, output: str) -> N
 @click.command()
 @batch_argument
 @click.argument("members", nargs=-1, required=True, metavar="MEMBER...")
+@reason_option
 @output_option
 @click.pass_obj
-def remove(connection: Connection, batch_id: int, members: tuple[str, ...], output: str) -> None:
+def remove(connection: Connection, batch_id: int, members: tuple[str, ...], reason: str, output: str) -> None:
     """Remove members from a batch. Its removal steps run for them."""
-    answer = act(connection, batch_id, "remove", {"members": list(members)})
+    answer = act(connection, batch_id, "remove", {"members": list(members), **given(reason=reason)})
     say(answer, output, f"Batch {batch_id}: {counted(int(answer.get('removed') or 0), 'member')} removed.")
 
 
 @click.command()
 @batch_argument
 @click.argument("members", nargs=-1, metavar="[MEMBER...]")
+@reason_option
 @output_option
 @click.pass_obj
-def retry(connection: Connection, batch_id: int, members: tuple[str, ...], output: str) -> None:
+def retry(connection: Connection, batch_id: int, members: tuple[str, ...], reason: str, output: str) -> None:
     """Retry failed members, all or these.
 
     Each continues from the step that failed. Without MEMBER, a failed init is retried too.
     """
-    answer = act(connection, batch_id, "retry", {"members": list(members)} if members else {})
+    answer = act(connection, batch_id, "retry", _named(members) | given(reason=reason))
     if answer.get("init"):
         say(answer, output, f"Batch {batch_id}: its init is retried.")
         return
@@ -94,15 +101,16 @@ def retry(connection: Connection, batch_id: int, members: tuple[str, ...], outpu
 @click.command("confirm-move")
 @batch_argument
 @click.argument("members", nargs=-1, metavar="[MEMBER...]")
+@reason_option
 @output_option
 @click.pass_obj
-def confirm_move(connection: Connection, batch_id: int, members: tuple[str, ...], output: str) -> None:
+def confirm_move(connection: Connection, batch_id: int, members: tuple[str, ...], reason: str, output: str) -> None:
     """Let held members move to their new date, all or these.
 
     A member is held when its date in the source moves after steps of it were sent. Confirmed, it leaves this batch:
     its removal steps run, and the next read of the source puts it into the batch of its new date.
     """
-    answer = act(connection, batch_id, "confirm-move", {"members": list(members)} if members else {})
+    answer = act(connection, batch_id, "confirm-move", _named(members) | given(reason=reason))
     moved = counted(int(answer.get("members") or 0), "member leaves", "members leave")
     say(answer, output, f"Batch {batch_id}: {moved} for another date.")
 
@@ -110,14 +118,15 @@ def confirm_move(connection: Connection, batch_id: int, members: tuple[str, ...]
 @click.command()
 @batch_argument
 @click.argument("members", nargs=-1, metavar="[MEMBER...]")
+@reason_option
 @output_option
 @click.pass_obj
-def keep(connection: Connection, batch_id: int, members: tuple[str, ...], output: str) -> None:
+def keep(connection: Connection, batch_id: int, members: tuple[str, ...], reason: str, output: str) -> None:
     """Keep held members in this batch, all or these.
 
     They go on although the source has another date for them. If it names yet another one, they are held again.
     """
-    answer = act(connection, batch_id, "keep", {"members": list(members)} if members else {})
+    answer = act(connection, batch_id, "keep", _named(members) | given(reason=reason))
     kept = counted(int(answer.get("members") or 0), "member stays and goes on", "members stay and go on")
     say(answer, output, f"Batch {batch_id}: {kept}.")
 
@@ -141,27 +150,29 @@ def send_again(connection: Connection, batch_id: int, messages: tuple[str, ...],
 
 @click.command()
 @batch_argument
+@reason_option
 @output_option
 @click.pass_obj
-def resume(connection: Connection, batch_id: int, output: str) -> None:
+def resume(connection: Connection, batch_id: int, reason: str, output: str) -> None:
     """Resume a batch that max_failures put on hold."""
-    answer = act(connection, batch_id, "resume")
+    answer = act(connection, batch_id, "resume", given(reason=reason))
     say(answer, output, f"Batch {batch_id} continues, with {counted(int(answer.get('steps') or 0), 'held step')}.")
 
 
 @click.command()
 @batch_argument
+@reason_option
 @output_option
 @click.pass_obj
-def advance(connection: Connection, batch_id: int, output: str) -> None:
+def advance(connection: Connection, batch_id: int, reason: str, output: str) -> None:
     """Begin a batch's next phase now, regardless of when it is due."""
-    answer = act(connection, batch_id, "advance")
+    answer = act(connection, batch_id, "advance", given(reason=reason))
     say(answer, output, f"Batch {batch_id}: phase {text_of(answer.get('phase'))} begins.")
 
 
 @click.command()
 @batch_argument
-@click.option("--reason", default="", help="The reason, kept in the audit trail.")
+@reason_option
 @output_option
 @click.pass_obj
 def cancel(connection: Connection, batch_id: int, reason: str, output: str) -> None:
@@ -169,8 +180,12 @@ def cancel(connection: Connection, batch_id: int, reason: str, output: str) -> N
 
     A running rollback continues. A cancelled batch cannot be resumed.
     """
-    answer = act(connection, batch_id, "cancel", {"reason": reason} if reason else {})
+    answer = act(connection, batch_id, "cancel", given(reason=reason))
     say(answer, output, f"Batch {batch_id} is cancelled.")
+
+
+def _named(members: Sequence[str]) -> dict[str, Any]:
+    return {"members": list(members)} if members else {}
 
 
 def act(connection: Connection, batch_id: int, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -74,12 +74,18 @@ def verdict_of(batch: Batch) -> str:
 
 
 def ending_text(batch: Batch) -> str:
-    """`Batch 7 completed with failures: 2 of 10 members did not succeed. See `lucius batch why 7`.`"""
-    number, verdict = text_of(batch.get("batch_id")), verdict_of(batch)
+    """How an ended batch ended, and where to read more unless it completed."""
+    is_good, number = verdict_of(batch) == "completed", text_of(batch.get("batch_id"))
+    return ending_sentence(batch) + ("" if is_good else f" See `lucius batch why {number}`.")
+
+
+def ending_sentence(batch: Batch) -> str:
+    """`Batch 7 completed with failures: 2 of 10 members did not succeed.`"""
+    verdict = verdict_of(batch)
     how = ENDINGS.get(verdict, verdict)
     count, total = unsuccessful_count(batch), (batch.get("members") or {}).get("active") or 0
     share = f": {count} of {counted(int(total), 'member')} did not succeed" if verdict == WITH_FAILURES else ""
-    return f"Batch {number} {how}{share}." + ("" if verdict == "completed" else f" See `lucius batch why {number}`.")
+    return f"Batch {text_of(batch.get('batch_id'))} {how}{share}."
 
 
 def unsuccessful_count(batch: Batch) -> int:

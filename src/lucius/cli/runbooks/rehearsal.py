@@ -260,6 +260,8 @@ def show_plan(plan: RehearsalPlan) -> None:
     for member in plan.shown:
         show_lines(["", f"Member {text_of(member.member)}, batch of {tables.at_text(member.batch_start)} UTC", ""])
         show_table(tables.member_table(member))
+    if len(plan.shown) < plan.members:
+        show_lines(["", f"{len(plan.shown)} of {counted(plan.members, 'member')}; --limit and --member show others."])
     if plan.faults:
         show_lines(["", f"{counted(len(plan.faults), 'fault')}:"])
         show_sentences([f"  {text_of(fault)}" for fault in plan.faults])

@@ -176,7 +176,10 @@ def report_facts(report: Report, took_seconds: float) -> list[tuple[str, str]]:
         (jobs["success"], "succeeded"), (jobs["running"], "still running"), (jobs["fail"], "failed"),
         (jobs["throttle"], "throttled"), (jobs["lost"], "lost"), (jobs["withdrawn"], "withdrawn before they began"),
     ]  # fmt: skip
-    others = [(jobs["retries"], "retries"), (jobs["polls"], "polls"), (jobs["rollback"], "rollback steps")]
+    kinds = (
+        ("retries", "retry", "retries"), ("polls", "poll", "polls"), ("rollback", "rollback step", "rollback steps"),
+    )  # fmt: skip
+    others = [(jobs[kind], one if jobs[kind] == 1 else many) for kind, one, many in kinds]
     return [
         ("Rehearsal", f"{text_of(report.runbook)}, {members_text(report.members)}, seed {report.seed}"),
         ("Workers", _behaviour_text(report.behaviour)),
@@ -211,7 +214,7 @@ def _listed(counts: Sequence[tuple[int, str]]) -> str:
 
 def batch_sentence(batch: BatchLine) -> str:
     error = f": {text_of(batch.error)}" if batch.error else ""
-    return f"{batch_title(batch)}: {batch.status}{error}"
+    return f"{batch_title(batch)}: {batch.status.replace('_', ' ')}{error}"
 
 
 def timeline_table(batch: BatchLine) -> Table:

@@ -16,6 +16,8 @@ import click
 
 from lucius.cli.connection import open_session
 from lucius.cli.failures import CommandFailed, Unreachable
+from lucius.cli.output.printing import show_sentence
+from lucius.cli.runbooks.progress import ending_sentence
 from lucius.cli.runbooks.sample_story import Story, faults_of
 from lucius.cli.serve.server import server_packages
 from lucius.client.calls import runbooks as runbook_calls
@@ -116,10 +118,8 @@ def _run_story(story: Story) -> bool:
     for fault in faults:
         click.echo(f"Not as expected: {fault}", err=True)
     if not faults:
-        click.echo(
-            "\nAs expected: 7 mailboxes were moved, 1 failed and was rolled back, 1 was removed.\n"
-            f"Batch {batch['batch_id']} failed, because one of its members did."
-        )
+        click.echo("\nAs expected: 7 mailboxes were moved, 1 failed and was rolled back, 1 was removed.")
+        show_sentence(ending_sentence(batch))
     return not faults
 
 

@@ -20,6 +20,7 @@ from lucius.cli.output.formatting import text_of
 from lucius.cli.output.program import as_typed
 from lucius.cli.runbooks.progress import ENDED, counts_text
 from lucius.cli.runbooks.render import detail_text
+from lucius.client.calls import admin as admin_calls
 from lucius.client.calls import batches as batch_calls
 from lucius.client.calls import runbooks as runbook_calls
 
@@ -46,7 +47,7 @@ SENTENCES = {
     "step-failed": "{step} failed for {member}, retries included: {reason}",
     "rollback-started": "rollback {list} begins for {member}: {steps}",
     "rollback-done": "rollback {list} is done for {member}",
-    "batch-ended": "the batch is {status}: {reason}",
+    "batch-ended": "the batch has ended: {reason}",
 }
 """Other events are shown as by `lucius batch events`."""
 
@@ -87,6 +88,7 @@ class Story:
         self._batch_id = int(created["batch_id"])
         command = f"lucius batch create {self._name} --csv members.csv --manual"
         self._say(command, f"Batch {self._batch_id} of {created['members']} mailboxes. Its init runs, and polls.")
+        self._show_console()
         self._until("its init is done", lambda batch: batch["status"] == "active")
         self._advance("announce", "T-5d")
         self._advance("prepare", "T-1d; a mailbox whose address begins with busy is throttled for a while")
@@ -95,6 +97,16 @@ class Story:
         self._advance("move", "T-0; polls until the mailboxes are moved. One is broken, fails, and is rolled back")
         self._advance("clean-up", "T+1d; not for the one that failed")
         return self._until("the batch has ended", lambda batch: batch["status"] in ENDED)
+
+    def _show_console(self) -> None:
+        """Where to watch the batch in a browser, if the server has a console and the key may sign in there."""
+        try:
+            link = str(self._client.run(admin_calls.console_link())["url"])
+        except CommandFailed:
+            return
+        page = f"{link.partition('/sign-in/')[0]}/batches/{self._batch_id}"
+        self._say("lucius console link", f"{link} signs in, once and within a minute.")
+        click.echo(f"  Watch the batch in a browser: {printable(page)}")
 
     def members(self) -> list[dict[str, Any]]:
         return self._found(limit=MEMBERS_MAX)

@@ -29,7 +29,9 @@ CONCURRENCY_MAX = 1_000
     metavar="N",
     help="Concurrent functions. [LUCIUS_WORKER_CONCURRENCY; 16]",
 )
-@click.option("--bus", "on_bus", is_flag=True, help="Take jobs from the bus that LUCIUS_LEDGER names, not over HTTP.")
+@click.option(
+    "--bus", "on_bus", is_flag=True, help="Take jobs from the bus (LUCIUS_BUS, LUCIUS_LEDGER), not over HTTP."
+)
 @click.pass_obj
 def worker(
     connection: Connection, file_or_module: str, worker_id: str | None, concurrency: int | None, on_bus: bool

@@ -50,11 +50,12 @@ data_option = click.option("--data", metavar="DIR", help="The folder for data an
 @click.option("--sample", is_flag=True, help="Run the sample job first, and show it; the server then stays up.")
 @click.option(
     "--profile",
-    type=click.Choice(["temporal"]),
-    help="Each part as a separate process: PostgreSQL, Temporal, API, worker, reconciler, services.",
+    type=click.Choice(["temporal", "cluster"]),
+    help="Each part as a separate process, with PostgreSQL and Temporal, or with PostgreSQL and NATS.",
 )
-@click.option("--temporal-port", type=PORT, help="With --profile: Temporal's port. [a free one]")
-@click.option("--temporal-ui-port", type=PORT, help="With --profile: the port of Temporal's UI. [a free one]")
+@click.option("--temporal-port", type=PORT, help="With Temporal in a profile: its port. [a free one]")
+@click.option("--temporal-ui-port", type=PORT, help="With Temporal in a profile: the port of its UI. [a free one]")
+@click.option("--nats-port", type=PORT, help="With --profile cluster: the port of NATS. [a free one]")
 def up(
     host: str | None,
     port: int | None,
@@ -64,16 +65,20 @@ def up(
     profile: str | None,
     temporal_port: int | None,
     temporal_ui_port: int | None,
+    nats_port: int | None,
 ) -> None:
     """Run everything in one process: API, engine, services.
 
-    With --profile temporal, on Temporal and PostgreSQL: every part is a separate process on this machine; they are
-    started, supervised, restarted and stopped together. Their logs are in the folder logs of the data folder.
+    With --profile, every part is a separate process on this machine; they are started, supervised, restarted and
+    stopped together. Their logs are in the folder logs of the data folder. `temporal`: the engine on Temporal, ledger
+    and bus in PostgreSQL. `cluster`: the ledger in PostgreSQL, the bus on NATS.
     """
     if sample and no_services:
         raise click.UsageError("--sample needs the reference services; leave --no-services out.")
     if profile is None and (temporal_port or temporal_ui_port):
         raise click.UsageError("--temporal-port and --temporal-ui-port are for --profile temporal.")
+    if profile != "cluster" and nats_port:
+        raise click.UsageError("--nats-port is for --profile cluster.")
     from lucius.cli.serve.sample import run_sample
 
     settings = settings_of(host=host, port=port, data=data)
@@ -81,8 +86,9 @@ def up(
     if profile is None:
         run("run_up", settings, **options)
     else:
-        ports = {"temporal_port": temporal_port or 0, "ui_port": temporal_ui_port or 0}
-        run("run_profile", settings, **options, **ports)
+        wanted = {"temporal": temporal_port, "temporal_ui": temporal_ui_port, "nats": nats_port}
+        ports = {name: number or 0 for name, number in wanted.items()}
+        run("run_profile", profile, settings, ports, **options)
 
 
 @click.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shlex
 import signal
 import sys
@@ -19,6 +20,7 @@ from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK, Unreachable, Unusable
 from lucius.cli.output.printing import output_option
 
 if TYPE_CHECKING:
+    from lucius.contract.bus_bridge import BusPlan
     from lucius.contract.case import Case, Verdict
 
 START_SECONDS = 60.0
@@ -67,6 +69,16 @@ def contract() -> None:
 @contract.command("test")
 @click.option("--service", required=True, help="The service's name, as it pulls.")
 @click.option("--url", "address", callback=address_of, metavar="URL", help="Where to listen. [a free loopback port]")
+@click.option(
+    "--bus", "bus_url", metavar="URL", help="Deliver directives over this bus, such as nats://127.0.0.1:4222."
+)
+@click.option(
+    "--callbacks",
+    type=click.Choice(("http", "bus")),
+    default="http",
+    show_default=True,
+    help="How the service answers.",
+)
 @click.option("--step-type", help="The directives' step_type. [the service's name in capitals]")
 @click.option("--payload", callback=json_of, metavar="JSON|@FILE", help="The sample's payload. [{}]")
 @click.option("--input", "input_path", type=file_type, help="The sample's input_ref. [a small text]")
@@ -97,6 +109,8 @@ def contract() -> None:
 def test(
     service: str,
     address: tuple[str, int],
+    bus_url: str | None,
+    callbacks: str,
     step_type: str | None,
     payload: Any,
     input_path: Path | None,
@@ -119,6 +133,7 @@ def test(
     the environment to start the service with, and waits for it.
     """
     from lucius.contract import report
+    from lucius.contract.bus_bridge import BusPlan
     from lucius.contract.directives import Sample
     from lucius.contract.runner import ContractPlan, NeverPulled, run
     from lucius.contract.shapes import KitUnusable
@@ -135,7 +150,10 @@ def test(
         slow_input_path,
         is_last=not not_last,
     )
-    plan = ContractPlan(sample, _chosen(only, skip), command, *address, start_seconds, pace)
+    if callbacks == "bus" and bus_url is None:
+        raise click.UsageError("--callbacks bus needs --bus: a service that answers there takes its directives there.")
+    bus = None if bus_url is None else BusPlan(bus_url, callbacks, f"contract-{secrets.token_hex(6)}")
+    plan = ContractPlan(sample, _chosen(only, skip, bus), command, *address, start_seconds, pace, bus)
     is_text = output == "text"
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     started = time.monotonic()
@@ -171,8 +189,8 @@ def _end(signal_number: int, frame: FrameType | None) -> None:
     sys.exit(EXIT_TERMINATED)
 
 
-def _chosen(only: tuple[str, ...], skip: tuple[str, ...]) -> list[Case]:
-    from lucius.contract.cases import every_case
+def _chosen(only: tuple[str, ...], skip: tuple[str, ...], bus: BusPlan | None) -> list[Case]:
+    from lucius.contract.cases import every_case, is_played
 
     cases = every_case()
     unknown = [name for name in (*only, *skip) if name not in {case.id for case in cases}]
@@ -180,6 +198,8 @@ def _chosen(only: tuple[str, ...], skip: tuple[str, ...]) -> list[Case]:
         known = ", ".join(case.id for case in cases)
         raise click.UsageError(f"there is no case {', '.join(unknown)}; the cases are {known}")
     chosen = [case for case in cases if (not only or case.id in only) and case.id not in skip]
+    if bus is not None:
+        chosen = [case for case in chosen if is_played(case, True, bus.callbacks == "bus")]
     if not chosen:
         raise click.UsageError("--only and --skip leave no case to run")
     return chosen

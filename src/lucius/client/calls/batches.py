@@ -78,40 +78,46 @@ def events(batch_id: int, *, limit: int = EVENTS_LIMIT, cursor: str = "") -> Scr
     return (yield from paged(batch_path(batch_id) + "/events", {}, limit, cursor))
 
 
-def export(batch_id: int) -> Script[bytes]:
-    """The batch as CSV: a row for each member, a column for each step."""
-    response = yield get(batch_path(batch_id) + "/export")
+def grid(batch_id: int, *, since: int | None = None) -> Script[Json]:
+    """Members × steps, one character a cell: whole, or what has changed since the `number` of an earlier answer."""
+    query = given(since=None if since is None else str(since))
+    return content_of((yield get(batch_path(batch_id) + "/grid", query)))
+
+
+def export(batch_id: int, *, status: str = "all") -> Script[bytes]:
+    """The batch as CSV: a row for each member, a column for each step. `status`: as in `members`."""
+    response = yield get(batch_path(batch_id) + "/export", {} if status == "all" else {"status": status})
     return response.body
 
 
-def advance(batch_id: int) -> Script[Json]:
+def advance(batch_id: int, *, reason: str | None = None) -> Script[Json]:
     """Begin the next phase now, regardless of when it is due."""
-    return (yield from act(batch_id, "advance"))
+    return (yield from act(batch_id, "advance", given(reason=reason)))
 
 
 def cancel(batch_id: int, *, reason: str | None = None) -> Script[Json]:
     """Send nothing more; jobs that workers hold may finish, and rollbacks continue."""
-    return (yield from act(batch_id, "cancel", {"reason": reason} if reason else {}))
+    return (yield from act(batch_id, "cancel", given(reason=reason)))
 
 
-def resume(batch_id: int) -> Script[Json]:
+def resume(batch_id: int, *, reason: str | None = None) -> Script[Json]:
     """Resume a batch that `max_failures` put on hold."""
-    return (yield from act(batch_id, "resume"))
+    return (yield from act(batch_id, "resume", given(reason=reason)))
 
 
-def retry(batch_id: int, members: Sequence[str] | None = None) -> Script[Json]:
+def retry(batch_id: int, members: Sequence[str] | None = None, *, reason: str | None = None) -> Script[Json]:
     """Retry the failed step of failed members (all of them by default)."""
-    return (yield from act(batch_id, "retry", {} if members is None else {"members": list(members)}))
+    return (yield from act(batch_id, "retry", _named(members) | given(reason=reason)))
 
 
-def confirm_move(batch_id: int, members: Sequence[str] | None = None) -> Script[Json]:
+def confirm_move(batch_id: int, members: Sequence[str] | None = None, *, reason: str | None = None) -> Script[Json]:
     """Let held members (all of them by default) move to the date that the source has for them."""
-    return (yield from act(batch_id, "confirm-move", {} if members is None else {"members": list(members)}))
+    return (yield from act(batch_id, "confirm-move", _named(members) | given(reason=reason)))
 
 
-def keep(batch_id: int, members: Sequence[str] | None = None) -> Script[Json]:
+def keep(batch_id: int, members: Sequence[str] | None = None, *, reason: str | None = None) -> Script[Json]:
     """Keep held members (all of them by default) in the batch although the source has another date for them."""
-    return (yield from act(batch_id, "keep", {} if members is None else {"members": list(members)}))
+    return (yield from act(batch_id, "keep", _named(members) | given(reason=reason)))
 
 
 def send_again(batch_id: int, messages: Sequence[str] | None = None) -> Script[Json]:
@@ -119,14 +125,18 @@ def send_again(batch_id: int, messages: Sequence[str] | None = None) -> Script[J
     return (yield from act(batch_id, "send-again", {} if messages is None else {"messages": list(messages)}))
 
 
-def remove(batch_id: int, members: Sequence[str]) -> Script[Json]:
+def remove(batch_id: int, members: Sequence[str], *, reason: str | None = None) -> Script[Json]:
     """Remove members; their removal steps run."""
-    return (yield from act(batch_id, "remove", {"members": list(members)}))
+    return (yield from act(batch_id, "remove", _named(members) | given(reason=reason)))
 
 
-def add(batch_id: int, csv: str) -> Script[Json]:
+def add(batch_id: int, csv: str, *, reason: str | None = None) -> Script[Json]:
     """Add the members in a CSV text; they catch up on the phases that have begun."""
-    return (yield from act(batch_id, "add", {"csv": csv}))
+    return (yield from act(batch_id, "add", {"csv": csv} | given(reason=reason)))
+
+
+def _named(members: Sequence[str] | None) -> Json:
+    return {} if members is None else {"members": list(members)}
 
 
 def act(batch_id: int, verb: str, body: Json | None = None) -> Script[Json]:

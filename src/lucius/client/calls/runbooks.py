@@ -63,9 +63,9 @@ def start(name: str) -> Script[Json]:
     return (yield from act(name, "start"))
 
 
-def confirm(name: str) -> Script[Json]:
+def confirm(name: str, *, reason: str | None = None) -> Script[Json]:
     """Confirm that a source with few members is correct: the next read may remove the missing members."""
-    return (yield from act(name, "confirm"))
+    return (yield from act(name, "confirm", given(reason=reason)))
 
 
 def preview(name: str, *, limit: int = ROWS_LIMIT) -> Script[Json]:
@@ -79,5 +79,5 @@ def dry_run(name: str, *, csv: str | None = None, start: str | None = None, limi
     return content_of((yield post(f"{runbook_path(name)}:dry-run", body, is_repeatable=True)))
 
 
-def act(name: str, verb: str) -> Script[Json]:
-    return content_of((yield post(f"{runbook_path(name)}:{verb}", {})))
+def act(name: str, verb: str, body: Json | None = None) -> Script[Json]:
+    return content_of((yield post(f"{runbook_path(name)}:{verb}", body or {})))

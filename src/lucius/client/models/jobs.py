@@ -47,7 +47,7 @@ class Accepted(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting(Model):
-    """What a job waits for: `START`, `BUS`, `ACK`, `RESULT`, `RETRY` or `RESUME`."""
+    """What a job waits for: `START`, `TENANT_CAP`, `BUS`, `ACK`, `RESULT`, `RETRY` or `RESUME`."""
 
     what: str
     since: datetime | None = None

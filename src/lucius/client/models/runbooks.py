@@ -109,6 +109,8 @@ class Batch(Model):
     """The last reading of the runbook's source: `state`, `detail`, `members`, `checked_at`; only in `get`."""
     unsuccessful: dict[str, Any] = field(default_factory=dict)
     """Members with a step that did not succeed: `count`, and the first `members` with that step."""
+    behind: list[dict[str, Any]] = field(default_factory=list)
+    """For each running phase, the lowest `step` that members have not ended, and who has been at it for longest."""
 
     @property
     def has_ended(self) -> bool:

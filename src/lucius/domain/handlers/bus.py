@@ -8,7 +8,15 @@ from lucius.domain.attempt import DispatchStatus, Failure
 from lucius.domain.draft import Draft
 from lucius.domain.effects import Outcome, PublishDirective
 from lucius.domain.handlers.endings import fail, finish_cancelling
-from lucius.domain.inputs import DirectiveWithdrawn, DispatchDue, PublishDeferred, Published, PublishFailed
+from lucius.domain.inputs import (
+    DirectiveDied,
+    DirectiveWithdrawn,
+    DispatchDue,
+    PublishDeferred,
+    Published,
+    PublishFailed,
+    PublishHeld,
+)
 from lucius.domain.job import RETRIES_REFUSED_EARLY, Job, JobStatus
 from lucius.domain.step import StepStatus
 from lucius.domain.time import after
@@ -76,6 +84,29 @@ def on_publish_deferred(draft: Draft, fact: PublishDeferred) -> None:
         finish_cancelling(draft)
 
 
+def on_publish_held(draft: Draft, fact: PublishHeld) -> None:
+    index = _dispatched_step(draft, fact.step_id, fact.attempt_no)
+    if index is None:
+        return
+    if draft.is_terminal or draft.steps[index].status is not StepStatus.DISPATCHING:
+        draft.outcome = Outcome.IGNORED
+    elif draft.status is JobStatus.CANCELLING:
+        finish_cancelling(draft)
+    else:
+        _hold(draft, index)
+
+
+def _hold(draft: Draft, index: int) -> None:
+    step = draft.steps[index]
+    assert step.attempt is not None
+    if step.attempt.is_held:
+        draft.outcome = Outcome.IGNORED
+        return
+    attempt = replace(step.attempt, claimed_until=draft.now, is_held=True)
+    draft.steps[index] = replace(step, attempt=attempt)
+    draft.record("PUBLISH_HELD", index)
+
+
 def on_withdrawn(draft: Draft, fact: DirectiveWithdrawn) -> None:
     """No service can pick the attempt up any more. If one already did, its answer is still to come."""
     step = draft.step
@@ -85,6 +116,17 @@ def on_withdrawn(draft: Draft, fact: DirectiveWithdrawn) -> None:
         return
     draft.record("DIRECTIVE_WITHDRAWN", draft.current_index)
     finish_cancelling(draft)
+
+
+def on_died(draft: Draft, fact: DirectiveDied) -> None:
+    """A missed ACK, though its deadline has not passed. If a service has acknowledged the attempt, it is not missed."""
+    step = draft.step
+    is_current = (step.spec.step_id, step.attempt_no) == (fact.step_id, fact.attempt_no)
+    if not is_current or step.status is not StepStatus.INITIATED or draft.is_terminal:
+        draft.outcome = Outcome.IGNORED
+        return
+    text = f"the bus gave up on the directive, and no ACK had come: {fact.reason}"
+    fail(draft, draft.current_index, Failure("ACK_TIMEOUT", text), step.spec.policy.ack_backoff_seconds)
 
 
 def on_dispatch_due(draft: Draft, fact: DispatchDue) -> None:
@@ -107,6 +149,9 @@ def on_dispatch_due(draft: Draft, fact: DispatchDue) -> None:
         if attempt.claimed_until <= draft.now:
             finish_cancelling(draft)
         return
-    claimed = replace(attempt, claimed_until=after(draft.now, draft.id_source.claim_seconds))
+    if draft.id_source.holds_back(draft.job.spec, step.spec):
+        _hold(draft, draft.current_index)
+        return
+    claimed = replace(attempt, claimed_until=after(draft.now, draft.id_source.claim_seconds), is_held=False)
     draft.steps[draft.current_index] = replace(step, attempt=claimed)
     draft.effects.append(PublishDirective(draft.current_index))

@@ -13,8 +13,10 @@ from lucius.domain.callbacks import TokenSigner
 from lucius.domain.directive import CallbackUrls
 from lucius.domain.effects import Outcome
 from lucius.domain.errors import InfrastructureError
-from lucius.domain.inputs import Callback, CancelAsked, DispatchDue, Input, Operation
-from lucius.domain.job import OUTBOX, Job
+from lucius.domain.inputs import Callback, CancelAsked, DirectiveDied, DispatchDue, Input, Operation
+from lucius.domain.job import OUTBOX, Job, JobSpec
+from lucius.domain.step import StepSpec
+from lucius.engines.dead_directives import DeadDirectives
 from lucius.engines.directives import Trace, composer, drop_past, undelivered
 from lucius.engines.job_watchers import JobWatchers
 from lucius.engines.loops import every
@@ -24,6 +26,7 @@ from lucius.engines.outbox.sweeper import SWEEP_MAX, Sweeper
 from lucius.engines.outbox.turn import Turns
 from lucius.engines.outbox.withdrawal import Withdrawal
 from lucius.engines.outbox.work import Decider, raise_first, tell_all
+from lucius.engines.tenant_cap import LOOP, TenantCap
 from lucius.ports.bus import Bus, Delivery
 from lucius.ports.clock import Clock
 from lucius.ports.engine import CallbackReply, NewJob, OutboxRetry, Started
@@ -44,6 +47,9 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     circuit_open_seconds: float = 5.0
     cache_bytes_max: int = 67_108_864
     stop_seconds: float = 10.0
+    tenant_unacknowledged_max: int = 16
+    """Unacknowledged directives of one tenant for one service on one lane; only on a bus on which tenants do not take
+    turns."""
     reconciles: bool = True
     """Whether this process sweeps, takes up unsent rows and repairs drift, besides running turns."""
 
@@ -51,8 +57,11 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
 class _Fresh:
     """New ids from the clock; claims only while something can be published."""
 
-    def __init__(self, clock: Clock, claim_seconds: Callable[[], float], publishes_inside: bool) -> None:
+    def __init__(
+        self, clock: Clock, claim_seconds: Callable[[], float], publishes_inside: bool, cap: TenantCap | None
+    ) -> None:
         self.publishes_inside = publishes_inside
+        self.holds_back = _never if cap is None else cap.holds_back
         self.lease_id = clock.lease_id
         self.jitter = clock.jitter
         self._claim_seconds = claim_seconds
@@ -60,6 +69,10 @@ class _Fresh:
     @property
     def claim_seconds(self) -> float:
         return self._claim_seconds()
+
+
+def _never(spec: JobSpec, step: StepSpec) -> bool:
+    return False
 
 
 class OutboxEngine:
@@ -94,11 +107,16 @@ class OutboxEngine:
             settings.publish_timeout_seconds,
         )  # fmt: skip
         self._sweeper = Sweeper(ledger, bus, clock, observer, self._tell)
-        id_source = _Fresh(clock, self._claim_seconds, ledger.enlists(bus))
+        self._dead = DeadDirectives(bus, self._died, observer)
+        self._cap: TenantCap | None = None
+        if not bus.takes_turns:
+            maximum, look_seconds = settings.tenant_unacknowledged_max, settings.outbox_retry_interval
+            self._cap = TenantCap(ledger, OUTBOX, maximum, look_seconds)
+        id_source = _Fresh(clock, self._claim_seconds, ledger.enlists(bus), self._cap)
         self._turns = Turns(
             ledger,
             clock,
-            Decider(id_source, self._compose, bus.refusal),
+            Decider(id_source, self._compose, bus.refusal, self._cap),
             observer,
             JobCache(settings.cache_bytes_max),
             self._dispatcher.add,
@@ -113,10 +131,14 @@ class OutboxEngine:
             asyncio.create_task(self._turns.run(), name="turns"),
             asyncio.create_task(self._dispatcher.run(), name="dispatcher"),
         ]
+        if self._cap is not None:
+            await self._cap.open(self._observer)
+            self._loops.append(asyncio.create_task(self._cap.run(self._release, self._observer), name=LOOP))
         if settings.reconciles:
-            self._loops = [
+            self._loops += [
                 every(settings.sweep_interval, "sweep", self._sweep, self._observer),
                 every(settings.outbox_retry_interval, "outbox", self._dispatcher.take_up, self._observer),
+                every(settings.outbox_retry_interval, "dead directives", self._dead.look, self._observer),
                 every(settings.upkeep_interval, "bus upkeep", self._bus.upkeep, self._observer),
                 every(settings.repair_interval, "repair", self._repair, self._observer),
             ]
@@ -220,6 +242,14 @@ class OutboxEngine:
 
     def _tell(self, job_id: str, fact: Input) -> asyncio.Future[CallbackReply | None]:
         return self._turns.enqueue(job_id, fact)
+
+    async def _died(self, job_id: str, fact: DirectiveDied) -> None:
+        job = (await self._ledger.load([job_id])).get(job_id)
+        if job is not None and job.engine == OUTBOX:
+            await self._tell(job_id, fact)
+
+    async def _release(self, job_ids: list[str]) -> None:
+        raise_first(await tell_all(self._tell, ((job_id, DispatchDue()) for job_id in job_ids)))
 
     def _claim_seconds(self) -> float:
         return self._settings.claim_seconds if self._circuit.may_try else 0.0

@@ -251,8 +251,11 @@ class Turns:
                 effects.publish += [(job, index) for index in work.publish]
                 if not settles_inside:
                     effects.settle += work.settled
+                self._decider.committed(job)
                 self._on_change(job)
-            elif isinstance(outcome, Conflict):
+                continue
+            self._decider.not_committed(job_id)
+            if isinstance(outcome, Conflict):
                 self._cache.drop(job_id)
                 self._decide_again(work)
             elif isinstance(outcome, Exception):

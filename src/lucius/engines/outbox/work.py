@@ -14,6 +14,7 @@ from lucius.domain.errors import InfrastructureError
 from lucius.domain.inputs import Accepted, Input, PublishFailed
 from lucius.domain.job import Job, JobStatus
 from lucius.engines.directives import directive_ref
+from lucius.engines.tenant_cap import TenantCap
 from lucius.ports.bus import DeliveryRef, Message, Refused
 from lucius.ports.engine import CallbackReply, NewJob, Started
 from lucius.ports.ledger import Change, Webhook, followed_attempts
@@ -121,6 +122,7 @@ class Unpublished:
 
     def __init__(self, id_source: IdSource) -> None:
         self.claim_seconds = id_source.claim_seconds
+        self.holds_back = id_source.holds_back
         self.lease_id = id_source.lease_id
         self.jitter = id_source.jitter
 
@@ -133,10 +135,12 @@ class Decider:
         id_source: IdSource,
         compose: Callable[[Job, int], Message],
         refusal: Callable[[Message], Refused | None],
+        cap: TenantCap | None = None,
     ) -> None:
         self._id_source = id_source
         self._compose = compose
         self._refusal = refusal
+        self._cap = cap
 
     @property
     def publishes_inside(self) -> bool:
@@ -158,12 +162,23 @@ class Decider:
             failed = PublishFailed(step.spec.step_id, step.attempt_no, str(refused))
             self._absorb(work, decide(work.job, failed, now, self._id_source), now)
         assert work.job is not None
+        if self._cap is not None:
+            self._cap.decided(work.job)
         status = work.job.status
         if isinstance(pending.fact, Accepted):
             pending.answer = Started(pending.job_id, status)
         else:
             pending.answer = CallbackReply(decision.outcome, status, status is JobStatus.CANCELLING)
         work.pending.append(pending)
+
+    def committed(self, job: Job) -> None:
+        if self._cap is not None:
+            self._cap.committed(job)
+
+    def not_committed(self, job_id: str) -> None:
+        """The job is not as it was decided: it is counted when it is decided again."""
+        if self._cap is not None:
+            self._cap.forget(job_id)
 
     def _absorb(self, work: Work, decision: Decision, now: int) -> None:
         job = decision.job

@@ -16,12 +16,13 @@ from temporalio import activity
 from lucius.domain.attempt import DispatchStatus
 from lucius.domain.decide import decide
 from lucius.domain.effects import Event
-from lucius.domain.inputs import Published
-from lucius.domain.job import Job
-from lucius.domain.step import Step, StepStatus
+from lucius.domain.inputs import Published, PublishHeld
+from lucius.domain.job import Job, JobSpec
+from lucius.domain.step import Step, StepSpec, StepStatus
 from lucius.domain.time import Instant
 from lucius.engines.directives import current_directive_ref, directive_ref, past_directives
 from lucius.engines.temporal.messages import JobStart, Projection, Recorded
+from lucius.engines.tenant_cap import TenantCap
 from lucius.ports.bus import Bus, BusUnavailable, DeliveryRef, Message
 from lucius.ports.clock import Clock
 from lucius.ports.ledger import Change, Claim, Committed, Conflict, Ledger, Webhook
@@ -38,6 +39,9 @@ class _NothingFresh:
 
     claim_seconds = 0.0
     publishes_inside = False
+
+    def holds_back(self, spec: JobSpec, step: StepSpec) -> bool:
+        return False
 
     def lease_id(self) -> str:
         raise AssertionError("publishing creates no attempt")
@@ -59,6 +63,7 @@ class JobActivities:
         compose: Callable[[Job, int], Message],
         changed: Callable[[Job], None] = lambda job: None,
         publish_timeout_seconds: float = 10.0,
+        cap: TenantCap | None = None,
     ) -> None:
         self._ledger = ledger
         self._bus = bus
@@ -67,6 +72,7 @@ class JobActivities:
         self._compose = compose
         self._changed = changed
         self._timeout = publish_timeout_seconds
+        self._cap = cap
         self._enlists = ledger.enlists(bus)
 
     @property
@@ -91,7 +97,9 @@ class JobActivities:
 
     @activity.defn
     async def publish_to_bus(self, job: Job) -> Recorded:
-        """Publish the current attempt's directive, once, and record that the bus has it."""
+        """Publish the current attempt's directive, once, and record that the bus has it, or that it has to wait."""
+        if self._cap is not None and not self._cap.admit(job):
+            return await self._hold(job, self._cap)
         message = self._compose(job, job.current_index)
         refused = self._bus.refusal(message)
         if refused is not None:
@@ -110,6 +118,16 @@ class JobActivities:
         after, events = _published(job, at)
         messages = (message,) if self._enlists else ()
         return await self._commit(Change(before=job, after=after, events=events, messages=messages), at)
+
+    async def _hold(self, job: Job, cap: TenantCap) -> Recorded:
+        step = job.current_step
+        if step.attempt is not None and step.attempt.is_held:
+            cap.committed(job)
+            return Recorded(is_held=True)
+        at = self._published_at(job)
+        decision = decide(job, PublishHeld(step.spec.step_id, step.attempt_no), at, NOTHING_FRESH)
+        recorded = await self._commit(Change(before=job, after=decision.job, events=decision.events), None)
+        return recorded if recorded.ahead else Recorded(is_held=True, held_at=at)
 
     @activity.defn
     async def look_at_queue(self, job: Job) -> bool:
@@ -190,6 +208,9 @@ class JobActivities:
             if isinstance(outcome, Committed):
                 self._observer.turn_done(1, perf_counter() - began, [change])
                 self._changed(change.after)
+                if self._cap is not None:
+                    self._cap.decided(change.after)
+                    self._cap.committed(change.after)
                 return Recorded(published_at=published_at)
             assert isinstance(outcome, Conflict), f"a projection creates nothing: {outcome}"
             change = await self._reconciled(change)

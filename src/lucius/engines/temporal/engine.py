@@ -22,9 +22,12 @@ from temporalio.service import RPCError
 from lucius.domain.callbacks import TokenSigner
 from lucius.domain.decide import decide
 from lucius.domain.directive import CallbackUrls
+from lucius.domain.effects import Outcome
 from lucius.domain.errors import InfrastructureError
-from lucius.domain.inputs import Callback, Operation
-from lucius.domain.job import JOB_TERMINAL, TEMPORAL, Job
+from lucius.domain.inputs import Callback, DirectiveDied, Operation
+from lucius.domain.job import JOB_TERMINAL, TEMPORAL, Job, JobSpec
+from lucius.domain.step import StepSpec
+from lucius.engines.dead_directives import DeadDirectives
 from lucius.engines.directives import Trace, composer, drop_past, undelivered
 from lucius.engines.job_watchers import JobWatchers
 from lucius.engines.loops import every
@@ -36,6 +39,7 @@ from lucius.engines.temporal.settings import TemporalSettings
 from lucius.engines.temporal.signal_sender import SignalSender, guarded, unavailable
 from lucius.engines.temporal.worker import make_worker
 from lucius.engines.temporal.workflow_state import ask_workflow
+from lucius.engines.tenant_cap import LOOP, TenantCap
 from lucius.ports.bus import Bus, Delivery
 from lucius.ports.clock import Clock
 from lucius.ports.engine import CallbackReply, Engine, NewJob, OutboxRetry, Started
@@ -44,6 +48,11 @@ from lucius.ports.observer import Observer
 from lucius.ports.readiness import Check, NotReady
 
 T = TypeVar("T")
+
+DEAD_LOOK_SECONDS = 1.0
+"""How often to look for directives that the bus has given up on."""
+CAP_LOOK_SECONDS = 1.0
+"""How often a worker looks for attempts that wait for their tenant's cap and that it does not know of."""
 
 
 class _Unpublished:
@@ -55,6 +64,9 @@ class _Unpublished:
     def __init__(self, clock: Clock) -> None:
         self.lease_id = clock.lease_id
         self.jitter = clock.jitter
+
+    def holds_back(self, spec: JobSpec, step: StepSpec) -> bool:
+        return False
 
 
 class TemporalEngine:
@@ -93,9 +105,15 @@ class TemporalEngine:
         self._reconciles = reconciles
         self._id_source = _Unpublished(clock)
         self._rpc = timedelta(seconds=settings.rpc_timeout_seconds)
+        self._dead = DeadDirectives(bus, self._died, observer)
+        self._cap: TenantCap | None = None
+        if works and not bus.takes_turns:
+            maximum = settings.tenant_unacknowledged_max
+            self._cap = TenantCap(ledger, TEMPORAL, maximum, CAP_LOOK_SECONDS, counts_unsent=False)
         self._activities = JobActivities(
-            ledger, bus, clock, observer, self._compose, self._watchers.notify, settings.publish_timeout_seconds
-        )
+            ledger, bus, clock, observer, self._compose, self._watchers.notify, settings.publish_timeout_seconds,
+            self._cap,
+        )  # fmt: skip
         self._calls: set[asyncio.Task[Any]] = set()
         self._is_open = False
         self._is_away = False
@@ -117,12 +135,17 @@ class TemporalEngine:
             self._client, self._ledger, self._clock, self._id_source, self.start, self._watchers.notify, self._call,
             self._activities.settle, self._elsewhere, self._rpc,
         )  # fmt: skip
+        if self._cap is not None:
+            await self._cap.open(self._observer)
+            releasing = self._cap.run(self._release, self._observer)
+            self._upkeep.append(asyncio.create_task(releasing, name=LOOP))
         if self._works:
             self._working = asyncio.create_task(make_worker(self._client, self._activities, self._settings).run())
         if self._reconciles:
             reconciler = Reconciler(self._client, self._ledger, self._clock, self._observer, self._settings, self.start)
-            self._upkeep = [
+            self._upkeep += [
                 every(self._settings.reconcile_interval, "temporal drift", reconciler.heal, self._observer),
+                every(DEAD_LOOK_SECONDS, "dead directives", self._dead.look, self._observer),
                 every(self._settings.reconcile_interval, "bus upkeep", self._bus.upkeep, self._observer),
             ]
         self._is_open = True
@@ -184,6 +207,18 @@ class TemporalEngine:
         if self._works:
             own.append(Check(name="temporal_worker", look=self._look_at_worker))
         return own + (self._elsewhere.checks() if self._elsewhere is not None else [])
+
+    async def _died(self, job_id: str, fact: DirectiveDied) -> None:
+        job = (await self._ledger.load([job_id])).get(job_id)
+        if job is None or job.engine != TEMPORAL:
+            return
+        if decide(job, fact, self._clock.now(), self._id_source).outcome is Outcome.APPLIED:
+            await self._sender.signal(job, "directive_died", fact)
+
+    async def _release(self, job_ids: list[str]) -> None:
+        """Their workflows publish; if another worker runs them, its own count decides."""
+        jobs = await self._ledger.load(job_ids)
+        await asyncio.gather(*(self._sender.signal(job, "retry_dispatch") for job in jobs.values()))
 
     # --- Commands ----------------------------------------------------------------------------------------------------
 

@@ -85,6 +85,10 @@ class Recorded(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why the bus will never take the directive."""
     is_deferred: bool = False
     """The bus was unreachable."""
+    is_held: bool = False
+    """The directive waits for its tenant's cap."""
+    held_at: Instant | None = None
+    """Since then, and the ledger says so; None if it said so before."""
 
 
 class _StructConverter(EncodingPayloadConverter):

@@ -29,6 +29,8 @@ class TemporalSettings(Struct, frozen=True, kw_only=True):
     sticky_seconds: float = 5.0
     """How long a workflow task waits for the worker that has the job cached before any other may take it."""
     publish_timeout_seconds: float = 10.0
+    tenant_unacknowledged_max: int = 16
+    """See `EngineSettings`."""
     workflow_tasks_max: int = 100
     sandbox: bool = False
     """Whether workflows run in the SDK's sandbox; tests use it, a server need not."""

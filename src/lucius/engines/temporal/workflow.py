@@ -26,6 +26,7 @@ with workflow.unsafe.imports_passed_through():
         Acked,
         CancelAsked,
         DeadlinePassed,
+        DirectiveDied,
         DirectiveWithdrawn,
         DispatchDue,
         ForceCancelAsked,
@@ -34,11 +35,12 @@ with workflow.unsafe.imports_passed_through():
         PauseAsked,
         Published,
         PublishFailed,
+        PublishHeld,
         Resulted,
         ResumeAsked,
     )
-    from lucius.domain.job import LEASES_FROM_REVISION, RETRIES_REFUSED_EARLY, WITHDRAWS_DIRECTIVES, Job
-    from lucius.domain.step import StepStatus
+    from lucius.domain.job import LEASES_FROM_REVISION, RETRIES_REFUSED_EARLY, WITHDRAWS_DIRECTIVES, Job, JobSpec
+    from lucius.domain.step import StepSpec, StepStatus
     from lucius.engines.temporal.already_decided import split_decided
     from lucius.engines.temporal.messages import WORKFLOW, JobEnd, JobStart, Projection, Recorded, StepCallback
 
@@ -47,6 +49,7 @@ ACTIVITY_SECONDS_MAX = 20
 RETRIES = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_interval=timedelta(seconds=10))
 """The ledger may be unavailable for long: the activity keeps trying."""
 DEFERRED_FIRST_MS, DEFERRED_MAX_MS = 200, 30_000
+HELD_MS = 30_000
 
 
 class _Fresh:
@@ -66,6 +69,9 @@ class _Fresh:
         self._job = job
         self._leases = 0
 
+    def holds_back(self, spec: JobSpec, step: StepSpec) -> bool:
+        return False  # That is up to the activity that publishes.
+
     def lease_id(self) -> str:
         drawn = workflow.uuid4()
         if self._job.spec.rules_version < LEASES_FROM_REVISION:
@@ -82,6 +88,9 @@ class _Foreseen:
 
     claim_seconds = 0.0
     publishes_inside = False
+
+    def holds_back(self, spec: JobSpec, step: StepSpec) -> bool:
+        return False
 
     def lease_id(self) -> str:
         return "foreseen"
@@ -143,6 +152,10 @@ class JobWorkflow:
 
     @workflow.signal
     def resume(self, fact: ResumeAsked) -> None:
+        self._inbox.append(fact)
+
+    @workflow.signal
+    def directive_died(self, fact: DirectiveDied) -> None:
         self._inbox.append(fact)
 
     @workflow.signal
@@ -238,7 +251,12 @@ class JobWorkflow:
             self._try_at = self._clock() + wait_ms
             return
         self._tries_deferred = 0
-        if recorded.refused is not None:
+        if recorded.is_held:
+            # A signal comes when its turn comes; this is in case it does not.
+            self._try_at = self._clock() + HELD_MS
+            if recorded.held_at is not None:
+                self._took(recorded, self._job)
+        elif recorded.refused is not None:
             await self._turn([self._publish_failed(recorded.refused)])
         elif recorded.published_at is not None or recorded.ahead is not None:
             self._took(recorded, self._job)
@@ -260,6 +278,9 @@ class JobWorkflow:
             step = job.current_step
             fact = Published(step.spec.step_id, step.attempt_no)
             job = decide(job, fact, recorded.published_at, _Fresh(job)).job
+        if recorded.held_at is not None:
+            step = job.current_step
+            job = decide(job, PublishHeld(step.spec.step_id, step.attempt_no), recorded.held_at, _Fresh(job)).job
         self._job = replace(job, revision=job.revision + 1)
         return True
 

@@ -43,6 +43,7 @@ class AttemptRecord(Struct, array_like=True, frozen=True):
     ended_at: Instant | None
     verdict: Verdict | None
     error: Failure | None
+    is_held: bool = False
 
 
 class StepRecord(Struct, array_like=True, frozen=True):
@@ -79,7 +80,13 @@ decode_attempt = msgspec.json.Decoder(AttemptRecord).decode
 
 
 def encode_attempt(attempt: Attempt) -> str:
-    return _encode(astuple(attempt)).decode()
+    return _encode(_attempt_values(attempt)).decode()
+
+
+def _attempt_values(attempt: Attempt) -> tuple[Any, ...]:
+    """The fields of `AttemptRecord`, without what has its default at the end."""
+    values = astuple(attempt)
+    return values if attempt.is_held else values[:-1]
 
 
 def read_attempt(record: AttemptRecord) -> Attempt:
@@ -119,7 +126,7 @@ def _step_values(step: Step) -> tuple[Any, ...]:
         step.status,
         step.updated_at,
         step.attempts_counted,
-        None if step.attempt is None else astuple(step.attempt),
+        None if step.attempt is None else _attempt_values(step.attempt),
         step.due_at,
         step.queue_until,
         step.ends_by,

@@ -26,6 +26,7 @@ from lucius.ports.ledger import (
     Committed,
     Duplicate,
     FailureGroups,
+    HeldLine,
     JobFilter,
     JobKey,
     LedgerUnavailable,
@@ -115,6 +116,19 @@ class SqlLedger:
         moment = FAR_FUTURE if ignore_claims else now
         return [row[0] for row in await self._fetch(statements.UNDISPATCHED, moment, limit)]
 
+    async def held(self, line: HeldLine, engine: str, limit: int) -> list[str]:
+        held_for = rows.held_for_text(line.lane, line.service)
+        return [row[0] for row in await self._fetch(statements.HELD, line.tenant_id, held_for, engine, limit)]
+
+    async def held_lines(self, limit: int) -> list[HeldLine]:
+        return [rows.read_held_line(row) for row in await self._fetch(statements.HELD_LINES, limit)]
+
+    async def unacknowledged(self, engine: str, limit: int, after_id: str | None) -> list[str]:
+        return [row[0] for row in await self._fetch(statements.UNACKNOWLEDGED, engine, limit, after_id or "")]
+
+    async def wait_causes(self, job_ids: Sequence[str]) -> dict[str, str | None]:
+        return {row[0]: row[1] for row in await self._fetch(statements.WAIT_CAUSES, list(job_ids))}
+
     async def undelivered(self, engine: str, limit: int, after_id: str | None) -> list[str]:
         return [row[0] for row in await self._fetch(statements.UNDELIVERED, engine, limit, after_id or "")]
 
@@ -182,7 +196,7 @@ class SqlLedger:
     async def counts(self, since: Instant, tenants: Sequence[str] | None) -> dict[str, int]:
         return await self._scan(lambda: counts_script(since, tenants))
 
-    async def wait_causes(self, tenants: Sequence[str] | None) -> dict[str, int]:
+    async def count_wait_causes(self, tenants: Sequence[str] | None) -> dict[str, int]:
         return await self._scan(lambda: wait_causes_script(tenants))
 
     async def failures(self, filter_: JobFilter, scanned_max: int, limit: int) -> FailureGroups:

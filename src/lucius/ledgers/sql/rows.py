@@ -17,7 +17,7 @@ from lucius.domain.signature import error_signature
 from lucius.domain.step import Step
 from lucius.domain.waiting import wait_cause
 from lucius.ledgers.sql import documents, event_document, spec_document
-from lucius.ports.ledger import Change, Closing, OutboxRow, Webhook, followed_attempts
+from lucius.ports.ledger import Change, Closing, HeldLine, OutboxRow, Webhook, followed_attempts
 from lucius.sql.database import Row
 
 UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, RecursionError, msgspec.MsgspecError)
@@ -72,11 +72,23 @@ def _moving(job: Job) -> tuple[Any, ...]:
 
 def _standing(job: Job) -> tuple[Any, ...]:
     attempt = job.current_step.attempt
-    unsent_since = unsent_until = None
+    unsent_since = unsent_until = held_for = None
     if attempt is not None and attempt.dispatch is DispatchStatus.PENDING:
         unsent_since, unsent_until = attempt.created_at, attempt.claimed_until
+        if attempt.is_held:
+            unsent_until, held_for = None, held_for_text(job.spec.routing.lane, job.current_step.spec.service)
     signature = error_signature(job) if job.error is not None else None
-    return (job.status, unsent_since, unsent_until, job.completed_at, signature, job.engine)
+    return (job.status, unsent_since, unsent_until, job.completed_at, signature, job.engine, held_for)
+
+
+def held_for_text(lane: int, service: str) -> str:
+    return f"{lane} {service}"
+
+
+def read_held_line(row: Row) -> HeldLine:
+    """From a row of `statements.HELD_LINES`."""
+    lane, _, service = row[1].partition(" ")
+    return HeldLine(row[0], int(lane), service)
 
 
 def spec_row(job: Job) -> tuple[Any, ...]:
@@ -207,6 +219,7 @@ def read_outbox_row(row: Row) -> OutboxRow:
     return OutboxRow(
         job_id=row[0],
         step_id=spec.steps[state.current_index].step_id,
+        service=spec.steps[state.current_index].service,
         tenant_id=row[1],
         routing=spec_document.read_routing(spec, row[2]),
         attempt=documents.read_attempt(attempt),

@@ -5,7 +5,7 @@ from __future__ import annotations
 STATE_KEY = "job_id, tenant_id, request_type, resolved_mode, claim_key"
 MOVING = "document, revision, updated_at, step_status, wait_cause, wake_at"
 """What most turns change."""
-STATE = f"{MOVING}, status, unsent_since, unsent_until, completed_at, error_signature, engine"
+STATE = f"{MOVING}, status, unsent_since, unsent_until, completed_at, error_signature, engine, held_for"
 """Everything that a turn may change."""
 CLOSING = "job_id, closed_at, dismissed_by, reason, redriven_as"
 WEBHOOK = "job_id, url, tenant_id, attempts, next_at, last_error"
@@ -95,6 +95,19 @@ UNDISPATCHED = (
     "SELECT job_id FROM job_states WHERE unsent_until IS NOT NULL AND unsent_until <= $1 AND engine = 'outbox'"
     " ORDER BY unsent_until LIMIT $2"
 )
+HELD = "SELECT job_id FROM job_states WHERE tenant_id = $1 AND held_for = $2 AND engine = $3 ORDER BY job_id LIMIT $4"
+_NEXT_HELD = (
+    "SELECT {0} FROM job_states j WHERE j.held_for IS NOT NULL AND {1} ORDER BY j.tenant_id, j.held_for LIMIT 1"
+)
+HELD_LINES = (  # From one line to the next, however many wait in each.
+    "WITH RECURSIVE lines (tenant_id, held_for) AS (SELECT * FROM (SELECT j.tenant_id, j.held_for FROM job_states j"
+    " WHERE j.held_for IS NOT NULL ORDER BY j.tenant_id, j.held_for LIMIT 1) f UNION ALL SELECT"
+    f" ({_NEXT_HELD.format('j.tenant_id', '(j.tenant_id, j.held_for) > (lines.tenant_id, lines.held_for)')}),"
+    f" ({_NEXT_HELD.format('j.held_for', '(j.tenant_id, j.held_for) > (lines.tenant_id, lines.held_for)')})"
+    " FROM lines WHERE lines.tenant_id IS NOT NULL)"
+    " SELECT tenant_id, held_for FROM lines WHERE tenant_id IS NOT NULL LIMIT $1"
+)
+WAIT_CAUSES = "SELECT job_id, wait_cause FROM job_states WHERE job_id = ANY($1::text[])"
 OUTBOX = (
     "SELECT j.job_id, j.tenant_id, j.resolved_mode, j.document, p.document FROM job_states j LEFT JOIN job_specs p"
     " ON p.job_id = j.job_id WHERE j.unsent_since IS NOT NULL ORDER BY j.unsent_since, j.job_id LIMIT $1"
@@ -146,13 +159,17 @@ _IS_OPEN = "status <> 'SUCCEEDED' AND status IN ('QUEUED', 'DISPATCHING', 'IN_PR
 COUNT_BY_TENANT_AND_MODE = (
     f"SELECT tenant_id, resolved_mode, COUNT(*) FROM job_states WHERE {_IS_OPEN} GROUP BY tenant_id, resolved_mode"
 )
-WAIT_CAUSES = f"SELECT wait_cause, COUNT(*) FROM job_states WHERE {_IS_OPEN} GROUP BY wait_cause"
-WAIT_CAUSES_OF_TENANTS = (
+COUNT_WAIT_CAUSES = f"SELECT wait_cause, COUNT(*) FROM job_states WHERE {_IS_OPEN} GROUP BY wait_cause"
+COUNT_WAIT_CAUSES_OF_TENANTS = (
     f"SELECT wait_cause, COUNT(*) FROM job_states WHERE {_IS_OPEN} AND tenant_id = ANY($1::text[]) GROUP BY wait_cause"
 )
 UNDELIVERED = (
     f"SELECT job_id FROM job_states WHERE {_IS_OPEN} AND engine = $1 AND job_id > $3"
     " AND (unsent_since IS NOT NULL OR step_status = 'FAILED_RETRY') ORDER BY job_id LIMIT $2"
+)
+UNACKNOWLEDGED = (
+    f"SELECT job_id FROM job_states WHERE {_IS_OPEN} AND engine = $1 AND job_id > $3"
+    " AND wait_cause IN ('BUS', 'ACK') ORDER BY job_id LIMIT $2"
 )
 MAKE_GLOBAL_SLOT = "INSERT INTO inflight (scope, jobs) VALUES ('global', 0) ON CONFLICT (scope) DO NOTHING"
 ALL_SLOTS = "SELECT scope, jobs FROM inflight ORDER BY scope FOR UPDATE"
@@ -160,13 +177,15 @@ SET_SLOTS = "INSERT INTO inflight (scope, jobs) VALUES ($1, $2) ON CONFLICT (sco
 WAKE_SLEEPERS = (
     "UPDATE job_states SET wake_at = CASE WHEN wake_at < $1 THEN wake_at ELSE $1 END, revision = revision + 1"
     f" WHERE {_IS_OPEN} AND engine = 'outbox' AND (wake_at IS NULL OR updated_at > $2"
-    " OR (step_status = 'DISPATCHING' AND (unsent_until IS NULL OR unsent_until > $3)))"
+    " OR (step_status = 'DISPATCHING' AND held_for IS NULL AND (unsent_until IS NULL OR unsent_until > $3)))"
     " RETURNING job_id"
 )
 ORPHANED_OUTBOX = (
     "SELECT job_id, document FROM job_states WHERE unsent_since IS NOT NULL AND completed_at IS NOT NULL FOR UPDATE"
 )
-CLOSE_OUTBOX = "UPDATE job_states SET unsent_since = NULL, unsent_until = NULL, document = $2 WHERE job_id = $1"
+CLOSE_OUTBOX = (
+    "UPDATE job_states SET unsent_since = NULL, unsent_until = NULL, held_for = NULL, document = $2 WHERE job_id = $1"
+)
 
 # Pruning.
 PRUNABLE = (

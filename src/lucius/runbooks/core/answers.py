@@ -258,13 +258,51 @@ class Unsuccessful(TypedDict):
     members: Annotated[list[UnsuccessfulMember], Meta(description="The first of them, with the step that stopped each")]
 
 
+class BehindMember(TypedDict):
+    member_id: Id
+    member: str
+    status: ExecutionStatus
+    since: Annotated[Moment | None, Meta(description="When the step was sent; null if it was not")]
+
+
+class PhaseBehind(TypedDict):
+    """The lowest step of a running phase that members have not ended, without those who catch up."""
+
+    phase: str
+    version: WholeNumber
+    step: str
+    count: Annotated[WholeNumber, Meta(description="Members that have not ended the step")]
+    of: Annotated[WholeNumber, Meta(description="Members with which the phase began")]
+    members: Annotated[list[BehindMember], Meta(description="Ten of them, those first who have been at it for longest")]
+
+
 class BatchWhole(Batch):
     unsuccessful: Unsuccessful
+    behind: list[PhaseBehind]
     source: Annotated[SourceState | None, Meta(description="Of its runbook; null for a batch that was made by hand")]
     init: list[InitStep]
     phase_list: list[BatchPhase]
     waiting_for: list[str]
     dead_messages: list[RunbookDeadMessage]
+
+
+class GridColumn(TypedDict):
+    phase: str
+    version: WholeNumber
+    step: str
+
+
+class Grid(TypedDict):
+    batch_id: Id
+    number: Annotated[WholeNumber, Meta(description="Of the newest change in this answer: the next `since`")]
+    whole: Annotated[bool, Meta(description="Whether this is the whole grid, to replace what the caller has")]
+    columns: NotRequired[Annotated[list[GridColumn], Meta(description="Only of a whole grid")]]
+    member_ids: Annotated[list[Id], Meta(description="All members, or those that have changed or joined")]
+    member_keys: Annotated[list[str], Meta(description="Of the same members, cut after 80 characters")]
+    member_states: Annotated[str, Meta(description="Of the same members, a character each")]
+    cells: Annotated[str, Meta(description="A character each: rows one after another, or those that have changed")]
+    cell_members: NotRequired[Annotated[list[Id], Meta(description="Of each changed cell")]]
+    cell_columns: NotRequired[Annotated[list[WholeNumber], Meta(description="Of each changed cell, from 0")]]
 
 
 class BatchMade(TypedDict):

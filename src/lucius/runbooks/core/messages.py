@@ -27,9 +27,12 @@ MESSAGE_TYPES = (BATCH_INIT, PHASE_DUE, MEMBER_ADDED, MEMBER_REMOVED, POLL_CHECK
 PHASE_DUE_MEMBERS_MAX = 10_000
 """Member ids per `phase-due`; a larger phase sends several, so that each fits on any bus."""
 
+LOCK_SECONDS = 60.0
+"""The lock duration of every subscription."""
+
 SUBSCRIPTIONS = (
-    Subscription(topic=EVENTS_TOPIC, name=ORCHESTRATOR, keeps_dead_bodies=True),
-    Subscription(topic=RESULTS_TOPIC, name=ORCHESTRATOR),
+    Subscription(topic=EVENTS_TOPIC, name=ORCHESTRATOR, lock_seconds=LOCK_SECONDS, keeps_dead_bodies=True),
+    Subscription(topic=RESULTS_TOPIC, name=ORCHESTRATOR, lock_seconds=LOCK_SECONDS),
 )
 
 TOPICS = (EVENTS_TOPIC, JOBS_TOPIC, RESULTS_TOPIC)
@@ -44,7 +47,7 @@ class MessageInvalid(Exception):
 
 
 def worker_subscription(worker_id: str) -> Subscription:
-    return Subscription(topic=JOBS_TOPIC, name=worker_id, where={"WorkerId": worker_id})
+    return Subscription(topic=JOBS_TOPIC, name=worker_id, where={"WorkerId": worker_id}, lock_seconds=LOCK_SECONDS)
 
 
 def job_ref(worker_id: str, job_id: str) -> DeliveryRef:
@@ -63,6 +66,7 @@ def event(message_type: str, message_id: str, body: Mapping[str, Any]) -> Messag
         topic=EVENTS_TOPIC,
         body=_encode({"messageType": message_type, **body}),
         properties={"MessageType": message_type, "ContentType": "application/json"},
+        subject=message_type,
     )
 
 

@@ -49,6 +49,8 @@ class Batch(Struct):
     """Whether its row has the runbook's name, which a scheduler that knows only the contract does not write."""
     has_columns: bool
     """Whether the columns of its data table are known."""
+    change_number: int
+    """Of the newest change that was recorded of it."""
 
 
 class Phase(Struct):

@@ -21,6 +21,7 @@ def follow(turn: Turn, batch: Batch, version: int) -> Script[None]:
     if row is None:
         raise RunbookMissing(f"runbook {batch.runbook_name} has no version {version}")
     yield from batches.follow_version(batch, row.id)
+    turn.log.anything(batch.id)
     turn.note("version-changed", batch, before=batch.version, after=version)
     batch.runbook_id, batch.version, batch.data_table = row.id, row.version, row.data_table
     batch.has_columns = False  # It is looked up again: the table may have been made by another scheduler.
@@ -44,6 +45,7 @@ def adopt_phase(turn: Turn, batch: Batch, phase_id: int) -> Script[None]:
     if not found or found[0].member_count is not None:
         return
     yield from steps.set_batch(phase_id, batch.id)
+    turn.log.anything(batch.id)
     yield from phases.set_member_count(phase_id)
     if batch.status == DETECTED:  # It has no init, or its phases would wait for that.
         yield from batches.set_status(batch, ACTIVE)

@@ -13,7 +13,7 @@ from lucius.runbooks.core.due_times import due_at
 from lucius.runbooks.core.records import Batch, RunbookRow
 from lucius.runbooks.core.states import ACTIVE, BECAUSE_OVERDUE, DETECTED, INIT_DISPATCHED, PENDING, SKIPPED
 from lucius.runbooks.engine.progress import close_batch
-from lucius.runbooks.engine.turn import Turn
+from lucius.runbooks.engine.turn import Turn, said
 from lucius.runbooks.store import batches, inits, members, phases
 from lucius.runbooks.store.batches import NewBatch
 from lucius.runbooks.store.inits import NewInit
@@ -55,13 +55,15 @@ def add_phases(turn: Turn, batch: Batch, row: RunbookRow, runbook: Runbook, skip
             )
         )  # fmt: skip
     yield from phases.add(rows)
+    turn.log.anything(batch.id)
 
 
 def add_members(
-    turn: Turn, batch: Batch, keys: Sequence[str], announce: bool, by_source: bool
+    turn: Turn, batch: Batch, keys: Sequence[str], announce: bool, by_source: bool, reason: str = ""
 ) -> Script[list[tuple[int, str]]]:
     """Add members to a locked batch; `announce`: notify the orchestrator of each, because the batch has begun."""
     added = yield from members.add(batch.id, keys, turn.now, turn.actor, by_source)
+    turn.log.members(batch.id, (member_id for member_id, _ in added))
     if announce and added:
         yield from members.set_add_dispatched([member_id for member_id, _ in added], turn.now)
         for member_id, key in added:
@@ -70,7 +72,7 @@ def add_members(
                     messages.MEMBER_ADDED, batch.runbook_name, batch.version, batch.id, member_id, key
                 )
             )
-            turn.note("member-added", batch, member_id, member=key)
+            turn.note("member-added", batch, member_id, member=key, **said(reason))
     return added
 
 

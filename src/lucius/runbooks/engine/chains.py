@@ -55,6 +55,7 @@ def stop_phases(turn: Turn, batch: Batch, cause: str, reason: str) -> Script[Non
     """Cancel phases that have not begun."""
     yield from phases.skip_pending(batch.id, turn.now, cause, reason)
     yield from steps.drop_unbegun(batch.id)
+    turn.log.anything(batch.id)
     turn.note("phases-skipped", batch, reason=reason, status=SKIPPED)
 
 

@@ -72,6 +72,7 @@ def _hold(turn: Turn, batch: Batch, phase: Phase, failed: int) -> Script[None]:
     begun = [one.id for one in (yield from phases.of_batch(batch.id)) if one.status == DISPATCHED]
     stopped = [phase_id for phase_id in begun if phase_id >= phase.id]
     yield from steps.cancel_pending(stopped, BECAUSE_LIMIT, reason, turn.now)
+    turn.log.anything(batch.id)
     turn.touch(batch.id).phases.update(stopped)
     if batch.held_at is None:
         yield from batches.hold(batch, turn.now, reason)

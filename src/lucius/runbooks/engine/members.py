@@ -63,6 +63,7 @@ def _make_steps(turn: Turn, batch: Batch, member: Member, begun: list[Phase]) ->
             shared = making.new_execution(batch.id, step, index, data, special, outputs)
             rows.append(NewStep(phase_id=phase.id, member_id=member.id, catching_up=True, **shared))
         yield from steps.insert(rows)
+        turn.log.members(batch.id, (member.id,))
         if phase.status != DISPATCHED and (yield from steps.has_open(phase.id, member.id)):
             yield from phases.reopen([phase.id])
     if begun:

@@ -16,7 +16,7 @@ from lucius.runbooks.core.messages import utc
 from lucius.runbooks.core.records import Batch, Member
 from lucius.runbooks.engine.batching import remove_members
 from lucius.runbooks.engine.progress import close_batch
-from lucius.runbooks.engine.turn import Turn
+from lucius.runbooks.engine.turn import Turn, said
 from lucius.runbooks.store import moves
 
 
@@ -47,19 +47,21 @@ def withdraw_moves(batch_id: int, staying: Sequence[tuple[int, str]], turn: Turn
     yield from _go_on(turn, batch, [member_id for member_id, _ in staying])
 
 
-def confirm_moves(turn: Turn, batch: Batch, held: Sequence[Member]) -> Script[None]:
+def confirm_moves(turn: Turn, batch: Batch, held: Sequence[Member], reason: str = "") -> Script[None]:
     """Remove these members as the source asks; its next reading books them at their new date."""
     for member in held:
-        turn.note("member-move-confirmed", batch, member.id, member=member.key, **_dates(batch, member))
+        detail = _dates(batch, member) | said(reason)
+        turn.note("member-move-confirmed", batch, member.id, member=member.key, **detail)
     leaving = [(member.id, member.key) for member in held]
     yield from remove_members(turn, batch, leaving, "its move to another date was confirmed", by_source=True)
 
 
-def keep_members(turn: Turn, batch: Batch, held: Sequence[Member]) -> Script[None]:
+def keep_members(turn: Turn, batch: Batch, held: Sequence[Member], reason: str = "") -> Script[None]:
     """They go on in their batch, whatever date the source has for them now."""
     yield from moves.keep([member.id for member in held])
     for member in held:
-        turn.note("member-move-kept", batch, member.id, member=member.key, **_dates(batch, member))
+        detail = _dates(batch, member) | said(reason)
+        turn.note("member-move-kept", batch, member.id, member=member.key, **detail)
     yield from _go_on(turn, batch, [member.id for member in held])
 
 

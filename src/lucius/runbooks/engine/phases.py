@@ -39,6 +39,7 @@ def make_steps(turn: Turn, batch: Batch, phase: Phase, after_id: int) -> Script[
             # No barrier waits for a member that is held.
             made.append(NewStep(phase_id=phase.id, member_id=member.id, catching_up=member.is_held, **shared))
     yield from steps.insert(made)
+    turn.log.members(batch.id, (member.id for member in page))
     return page[-1].id
 
 

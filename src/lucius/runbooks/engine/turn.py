@@ -19,9 +19,11 @@ from lucius.runbooks.core.definition.model import Runbook, Step
 from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.core.job_tokens import JobTokens
 from lucius.runbooks.core.records import Batch
+from lucius.runbooks.core.states import BATCH_ENDED
 from lucius.runbooks.core.steps import step_of
 from lucius.runbooks.engine.outbox import Outbox
 from lucius.runbooks.store import batches, trail
+from lucius.runbooks.store.batch_changes import ChangeLog
 from lucius.runbooks.store.changes import Changes
 from lucius.runbooks.store.definitions import Definitions
 from lucius.runbooks.store.trail import NewEvent
@@ -45,7 +47,8 @@ class Turn:
         self.actor = actor
         self.outbox = outbox
         self.tokens = tokens
-        self.changes = Changes()
+        self.log = ChangeLog()
+        self.changes = Changes(self.log)
         self.batches: dict[int, Batch] = {}
         self.touched: dict[int, Touched] = {}
         self.ended: list[Execution] = []
@@ -74,6 +77,7 @@ class Turn:
         return step_of(runbook, execution)
 
     def note(self, kind: str, batch: Batch, member_id: int | None = None, **detail: Any) -> None:
+        self.log.members(batch.id, () if member_id is None else (member_id,))
         self.events.append(trail.entry(self.now, kind, self.actor, batch.runbook_name, batch.id, member_id, **detail))
 
     def count(self, execution: Execution) -> None:
@@ -83,10 +87,18 @@ class Turn:
 
     def finish(self) -> Script[None]:
         yield from self.changes.write()
+        for batch_id in sorted(self.log.batch_ids):
+            batch = self.batches[batch_id]
+            yield from self.log.write(batch_id, batch.change_number + 1, batch.status in BATCH_ENDED)
         if self.events:
             yield from trail.write(self.events)
         if self.messages or self.settled:
             yield from self.outbox.send(self.messages, self.settled, self.now)
+
+
+def said(reason: str) -> dict[str, Any]:
+    """The reason that an operator gave, for the trail."""
+    return {"reason": reason} if reason else {}
 
 
 class Touched:

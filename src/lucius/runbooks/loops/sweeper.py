@@ -118,6 +118,8 @@ class Sweeper:
             self._more.set()
         for (runbook, status), count in turn.counts.items():
             self._observer.steps_moved(status, count, runbook)
+        if turn.log.batch_ids:
+            self._observer.batches_changed(turn.log.batch_ids)
 
     async def _send_more(self) -> None:
         await self._more.wait()

@@ -21,9 +21,10 @@ from lucius.runbooks.core.states import (
     POLL_TIMEOUT,
     ROLLED_BACK,
 )
+from lucius.runbooks.core.verdicts import verdict
 from lucius.runbooks.rehearsal.report import BatchLine, Hold, Miss, PhaseLine, StepLine
 from lucius.runbooks.rehearsal.windows import Window, windows
-from lucius.runbooks.store import batches, members, rehearsals
+from lucius.runbooks.store import batches, members, rehearsals, verdicts
 from lucius.runbooks.store import phases as store_phases
 from lucius.runbooks.store.rehearsals import StepRow
 
@@ -69,11 +70,16 @@ def _gather_batch(runbook: Runbook, batch: Batch, found: Found) -> Script[None]:
                  reason=batch.error_message)
             for key in keys.values()
         ]  # fmt: skip
+    has_begun = batch.id not in (yield from verdicts.init_failed([batch.id])) and any(
+        line.status == FAILED for line in lines
+    )
+    unsuccessful = (yield from verdicts.unsuccessful_counts([batch.id])).get(batch.id, 0)
+    ending = verdict(batch, has_begun, len(keys), unsuccessful)
     found.batches.append(
         BatchLine(
             start=batch.start,
             members=len(keys),
-            status="held" if batch.held_at is not None else batch.status,
+            status="held" if batch.held_at is not None else ending or batch.status,
             error=batch.hold_reason or batch.error_message,
             ended_at=batch.completed_at,
             init=_step_lines(init),

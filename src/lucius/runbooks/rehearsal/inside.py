@@ -60,6 +60,7 @@ class StrictObserver(Observer):
 
 class RehearsalBus:
     message_bytes_max = MESSAGE_BYTES_MAX
+    takes_turns = False
 
     def __init__(self, database: Database) -> None:
         self.database = database

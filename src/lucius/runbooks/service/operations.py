@@ -29,7 +29,7 @@ from lucius.runbooks.engine.detection import PAGE, start_work, to_rows
 from lucius.runbooks.engine.moves import confirm_moves, keep_members
 from lucius.runbooks.engine.phases import begin_phase
 from lucius.runbooks.engine.progress import end_batch
-from lucius.runbooks.engine.turn import Turn, Turns
+from lucius.runbooks.engine.turn import Turn, Turns, said
 from lucius.runbooks.service import retries
 from lucius.runbooks.service.csv_members import read_members_to_add
 from lucius.runbooks.sources.limits import SourceLimits
@@ -76,18 +76,18 @@ class Operations:
         await self._turns.take(start_work(batch_id), actor)
         return {"batch_id": batch_id, "runbook": name, "version": row.version, "members": len(found.members)}
 
-    async def add_members(self, batch_id: int, csv: bytes, actor: str) -> BatchActed:
+    async def add_members(self, batch_id: int, csv: bytes, actor: str, reason: str = "") -> BatchActed:
         """Add members to a batch; they catch up with the others."""
         row, runbook = await self._of_batch(batch_id)
         found = await self._read(csv, runbook)
-        await self._put_in(batch_id, row, found, actor)
+        await self._put_in(batch_id, row, found, actor, reason)
         return {"batch_id": batch_id, "members": len(found.members)}
 
-    async def _put_in(self, batch_id: int, row: RunbookRow, found: Members, actor: str) -> None:
+    async def _put_in(self, batch_id: int, row: RunbookRow, found: Members, actor: str, reason: str = "") -> None:
         for page in chunks(found.members, PAGE):
-            await self._act(batch_id, actor, partial(_put_in, row, found, page))
+            await self._act(batch_id, actor, partial(_put_in, row, found, page, reason))
 
-    async def advance(self, batch_id: int, actor: str) -> BatchActed:
+    async def advance(self, batch_id: int, actor: str, reason: str = "") -> BatchActed:
         """Begin the next phase that has not begun, whenever it is due."""
 
         def find(turn: Turn, batch: Batch) -> Script[tuple[int, str]]:
@@ -99,7 +99,7 @@ class Operations:
             pending = [phase for phase in (yield from phases.of_batch(batch.id)) if phase.status == PENDING]
             if not pending:
                 raise CallerError.of("CONFLICT", f"every phase of batch {batch.id} has begun")
-            turn.note("batch-advanced", batch, phase=pending[0].name)
+            turn.note("batch-advanced", batch, phase=pending[0].name, **said(reason))
             return pending[0].id, pending[0].name
 
         phase_id, name = await self._act(batch_id, actor, find)
@@ -119,6 +119,7 @@ class Operations:
                     if one.status == PENDING or not one.in_flight:
                         one.cancel(turn.now, BECAUSE_STOPPED, why)
             yield from phases.skip_pending(batch.id, turn.now, BECAUSE_STOPPED, why)
+            turn.log.anything(batch.id)
             yield from batches.hold(batch, None, None)
             yield from batches.set_cancelled(batch, turn.now)
             turn.note("batch-cancelled", batch, reason=reason)
@@ -130,7 +131,7 @@ class Operations:
         result: BatchActed = await self._act(batch_id, actor, work)
         return result
 
-    async def resume(self, batch_id: int, actor: str) -> BatchActed:
+    async def resume(self, batch_id: int, actor: str, reason: str = "") -> BatchActed:
         """Continue after `max_failures` held the batch: steps cancelled by it run, and failures are counted afresh."""
 
         def work(turn: Turn, batch: Batch) -> Script[BatchActed]:
@@ -141,18 +142,19 @@ class Operations:
             count = yield from retries.revive(turn, batch, None, frozenset({BECAUSE_LIMIT}))
             if count:  # With nothing to run, a reopened batch would never end.
                 yield from retries.reopen_batch(turn, batch)
-            turn.note("batch-resumed", batch, steps=count)
+            turn.note("batch-resumed", batch, steps=count, **said(reason))
             return {"batch_id": batch.id, "status": batch.status, "steps": count}
 
         result: BatchActed = await self._act(batch_id, actor, work)
         return result
 
-    async def retry(self, batch_id: int, member_keys: Sequence[str] | None, actor: str) -> BatchActed:
+    async def retry(self, batch_id: int, member_keys: Sequence[str] | None, actor: str, reason: str = "") -> BatchActed:
         """Failed members (all, or these) retry their failed step and continue from there; so does a failed init."""
-        result: BatchActed = await self._act(batch_id, actor, partial(retries.retry, member_keys=member_keys))
+        work = partial(retries.retry, member_keys=member_keys, reason=reason)
+        result: BatchActed = await self._act(batch_id, actor, work)
         return result
 
-    async def remove(self, batch_id: int, member_keys: Sequence[str], actor: str) -> BatchActed:
+    async def remove(self, batch_id: int, member_keys: Sequence[str], actor: str, reason: str = "") -> BatchActed:
         def work(turn: Turn, batch: Batch) -> Script[BatchActed]:
             _ensure_open(batch)
             found = yield from members.active_by_key(batch.id, member_keys)
@@ -160,30 +162,33 @@ class Operations:
             if unknown:
                 named = ", ".join(sorted(unknown)[:5])
                 raise CallerError.of("NOT_FOUND", f"batch {batch.id} has no active member {named}")
-            yield from remove_members(turn, batch, [(member.id, member.key) for member in found], "by hand", False)
+            leaving = [(member.id, member.key) for member in found]
+            yield from remove_members(turn, batch, leaving, f"by hand: {reason}" if reason else "by hand", False)
             return {"batch_id": batch.id, "removed": len(found)}
 
         result: BatchActed = await self._act(batch_id, actor, work)
         return result
 
-    async def confirm_move(self, batch_id: int, member_keys: Sequence[str] | None, actor: str) -> BatchActed:
+    async def confirm_move(
+        self, batch_id: int, member_keys: Sequence[str] | None, actor: str, reason: str = ""
+    ) -> BatchActed:
         """Held members (all, or these) leave this batch; the next reading books them at the source's date."""
 
         def work(turn: Turn, batch: Batch) -> Script[BatchActed]:
             held = yield from _held(batch, member_keys)
-            yield from confirm_moves(turn, batch, held)
+            yield from confirm_moves(turn, batch, held, reason)
             yield from controls.read_again(batch.runbook_name)
             return {"batch_id": batch.id, "members": len(held)}
 
         result: BatchActed = await self._act(batch_id, actor, work)
         return result
 
-    async def keep(self, batch_id: int, member_keys: Sequence[str] | None, actor: str) -> BatchActed:
+    async def keep(self, batch_id: int, member_keys: Sequence[str] | None, actor: str, reason: str = "") -> BatchActed:
         """Held members (all, or these) go on in this batch, whatever date the source has for them now."""
 
         def work(turn: Turn, batch: Batch) -> Script[BatchActed]:
             held = yield from _held(batch, member_keys)
-            yield from keep_members(turn, batch, held)
+            yield from keep_members(turn, batch, held, reason)
             return {"batch_id": batch.id, "members": len(held)}
 
         result: BatchActed = await self._act(batch_id, actor, work)
@@ -232,14 +237,16 @@ def _held(batch: Batch, member_keys: Sequence[str] | None) -> Script[list[Member
     return [held[key] for key in member_keys]
 
 
-def _put_in(row: RunbookRow, found: Members, keys: Sequence[str], turn: Turn, batch: Batch) -> Script[None]:
+def _put_in(
+    row: RunbookRow, found: Members, keys: Sequence[str], reason: str, turn: Turn, batch: Batch
+) -> Script[None]:
     _ensure_open(batch)
     table = yield from _own_table(row, found)
     rows = to_rows(found, keys, table.columns)
     existing = yield from table.exists(keys)
     yield from table.add([one for one in rows if one.key not in existing], turn.now, BY_HAND)
     yield from table.change([one for one in rows if one.key in existing], turn.now, BY_HAND)
-    yield from add_members(turn, batch, keys, announce=batch.status != DETECTED, by_source=False)
+    yield from add_members(turn, batch, keys, announce=batch.status != DETECTED, by_source=False, reason=reason)
 
 
 def _own_table(row: RunbookRow, found: Members) -> Script[DataTable]:

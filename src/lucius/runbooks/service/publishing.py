@@ -20,7 +20,7 @@ from lucius.runbooks.core.definition.names import data_table_name, tables_collid
 from lucius.runbooks.core.definition.reading import RunbookInvalid, read_runbook
 from lucius.runbooks.core.messages import JOBS_TOPIC, SUBSCRIPTIONS, worker_subscription
 from lucius.runbooks.core.records import Control, Version
-from lucius.runbooks.engine.turn import Turn, Turns
+from lucius.runbooks.engine.turn import Turn, Turns, said
 from lucius.runbooks.sources.limits import ConnectionMissing, SourceError, SourceLimits
 from lucius.runbooks.sources.reading import preview
 from lucius.runbooks.store import controls, runbooks, trail
@@ -147,7 +147,7 @@ class Publishing:
 
         return await self._turns.take(work, actor)
 
-    async def confirm_source(self, name: str, actor: str) -> RunbookActed:
+    async def confirm_source(self, name: str, actor: str, reason: str = "") -> RunbookActed:
         """The source is right despite its few members: the next reading may remove the missing ones."""
 
         def work(turn: Turn) -> Script[RunbookActed]:
@@ -157,7 +157,8 @@ class Publishing:
             if control.held_count is None:
                 raise CallerError.of("CONFLICT", f"the source of {name} is not held: there is nothing to confirm")
             yield from controls.confirm(name)
-            turn.events.append(trail.entry(turn.now, "source-confirmed", actor, name, members=control.held_count))
+            detail = said(reason) | {"members": control.held_count}
+            turn.events.append(trail.entry(turn.now, "source-confirmed", actor, name, **detail))
             return {"name": name, "confirmed": control.held_count}
 
         return await self._turns.take(work, actor)

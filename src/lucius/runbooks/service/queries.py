@@ -18,11 +18,12 @@ from lucius.runbooks.core.execution_waits import Absent, nobody_absent
 from lucius.runbooks.engine.turn import Turns
 from lucius.runbooks.service.dead_letters import DeadLetters
 from lucius.runbooks.service.publishing import find_version, missing, read_text, shown_source, shown_version
-from lucius.runbooks.service.views import batches, events, export, members
+from lucius.runbooks.service.views import batches, events, export, grid, members
 from lucius.runbooks.service.views.pages import Paged
 from lucius.runbooks.service.views.trial import Trial
 from lucius.runbooks.sources.limits import SourceLimits
 from lucius.runbooks.store import controls, runbooks
+from lucius.runbooks.store import members as member_rows
 
 T = TypeVar("T")
 BUS_UNKNOWN = "the bus is out of reach: it is unknown whether messages of this batch are dead letters"
@@ -81,6 +82,20 @@ class Queries:
         except BusUnavailable:
             return None
 
+    async def grid(self, batch_id: int, since: int | None) -> answers.Grid:
+        """Members × steps: whole, or what has changed since this number."""
+        return await self._read(lambda: grid.read_grid(batch_id, since, self._turns.definitions))
+
+    async def change_number(self, batch_id: int) -> tuple[int, int]:
+        """The number of the newest change of a batch, and how many members it has ever had. Cheap."""
+
+        def script() -> Script[tuple[int, int]]:
+            batch = yield from batches.batch_exists(batch_id)
+            counts = yield from member_rows.counts([batch_id])
+            return batch.change_number, counts.get(batch_id, (0, 0, 0))[0]
+
+        return await self._read(script)
+
     async def batch_events(self, batch_id: int, limit: int, before: int | None) -> Paged[answers.RunbookEvent]:
         def script() -> Script[Paged[answers.RunbookEvent]]:
             yield from batches.batch_exists(batch_id)
@@ -88,13 +103,13 @@ class Queries:
 
         return await self._read(script)
 
-    async def export(self, batch_id: int) -> AsyncIterator[str]:
+    async def export(self, batch_id: int, status: str = "all") -> AsyncIterator[str]:
         """CSV, page by page; each page is read after the previous one was consumed."""
         layout = await self._read(lambda: export.layout(batch_id, self._turns.definitions))
         yield export.header(layout)
         after: int | None = 0
         while after is not None:
-            text, after = await self._read(partial(export.lines, batch_id, layout, after))
+            text, after = await self._read(partial(export.lines, batch_id, layout, after, status))
             yield text
 
     # --- Runbooks ----------------------------------------------------------------------------------------------------

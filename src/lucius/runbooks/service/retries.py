@@ -21,16 +21,16 @@ from lucius.runbooks.core.states import (
     SUCCEEDED,
 )
 from lucius.runbooks.core.steps import step_of
-from lucius.runbooks.engine.turn import Turn
+from lucius.runbooks.engine.turn import Turn, said
 from lucius.runbooks.store import batches, followups, inits, members, phases, steps
 from lucius.runbooks.store.data_tables import last_known
 
 
-def retry(turn: Turn, batch: Batch, member_keys: Sequence[str] | None) -> Script[BatchActed]:
+def retry(turn: Turn, batch: Batch, member_keys: Sequence[str] | None, reason: str = "") -> Script[BatchActed]:
     """Retry these members, or every failed one; without names, a failed init as well."""
     if batch.cancelled_at is not None:
         raise CallerError.of("CONFLICT", f"batch {batch.id} was cancelled: create a new batch of its members")
-    if member_keys is None and (yield from _retry_init(turn, batch)):
+    if member_keys is None and (yield from _retry_init(turn, batch, reason)):
         return {"batch_id": batch.id, "status": batch.status, "members": 0, "init": True}
     failed = {member.key: member.id for member in (yield from members.failed(batch.id))}
     wanted = failed if member_keys is None else {key: failed[key] for key in member_keys if key in failed}
@@ -46,11 +46,11 @@ def retry(turn: Turn, batch: Batch, member_keys: Sequence[str] | None) -> Script
     count = yield from revive(turn, batch, sorted(wanted.values()), frozenset({BECAUSE_FAILED, BECAUSE_LIMIT}))
     yield from members.set_failed(wanted.values(), None)
     for key, member_id in wanted.items():
-        turn.note("member-retried", batch, member_id, member=key)
+        turn.note("member-retried", batch, member_id, member=key, **said(reason))
     return {"batch_id": batch.id, "status": batch.status, "members": len(wanted), "steps": count, "init": False}
 
 
-def _retry_init(turn: Turn, batch: Batch) -> Script[bool]:
+def _retry_init(turn: Turn, batch: Batch, reason: str) -> Script[bool]:
     """Whether the batch's init had failed; if so, it continues with the failed step."""
     chain = turn.changes.hold((yield from inits.of_version(batch.id, batch.version)))
     if batch.status != FAILED or all(one.status == SUCCEEDED for one in chain):
@@ -61,8 +61,9 @@ def _retry_init(turn: Turn, batch: Batch) -> Script[bool]:
         one.retry()
     yield from batches.set_status(batch, INIT_DISPATCHED)
     yield from phases.unskip(batch.id, batch.version)
+    turn.log.anything(batch.id)
     turn.touch(batch.id).is_init = True
-    turn.note("init-retried", batch)
+    turn.note("init-retried", batch, **said(reason))
     return True
 
 

@@ -17,6 +17,7 @@ _NAMED = {
     "start": "b.batch_start_time", "version": "r.version", "data_table": "r.data_table_name", "runbook_name": "r.name",
     "is_named": "CASE WHEN b.runbook_name = '' THEN 0 ELSE 1 END",
     "has_columns": "CASE WHEN r.columns_json IS NULL THEN 0 ELSE 1 END",
+    "change_number": "COALESCE((SELECT MAX(c.change_number) FROM batch_changes c WHERE c.batch_id = b.id), 0)",
 }  # fmt: skip
 BATCH = f"SELECT {columns_of(Batch, _NAMED, 'b')} FROM batches b JOIN runbooks r ON r.id = b.runbook_id"
 

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 from lucius.ports.database import Run, Script
 from lucius.runbooks.core.execution import Execution
+from lucius.runbooks.core.grid import shown
 from lucius.runbooks.core.states import DISPATCHED, PENDING
-from lucius.runbooks.store.executions import ALL_TABLES, TABLES
+from lucius.runbooks.store.batch_changes import ChangeLog
+from lucius.runbooks.store.executions import ALL_TABLES, STEPS, TABLES
 
 CHANGING = (
     "function_name", "params_json", "status", "job_id", "result_json", "error_message", "dispatched_at",
@@ -32,13 +34,16 @@ class _Held(NamedTuple):
     """The status in the table; the update is guarded by it."""
     state: tuple[Any, ...]
     """The execution as it was read."""
+    cell: str
     execution: Execution
 
 
 class Changes:
     """Executions are held before they are changed, so that `write` finds those that differ."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: ChangeLog) -> None:
+        """`log` is told of every step that looks different afterwards."""
+        self._log = log
         self._held: dict[tuple[str, int], _Held] = {}
         self._passed: dict[str, list[tuple[int]]] = {}
 
@@ -48,7 +53,7 @@ class Changes:
         for execution in executions:
             key = (TABLES[execution.kind], execution.id)
             if key not in self._held:
-                self._held[key] = _Held(execution.status, _state_of(execution), execution)
+                self._held[key] = _Held(execution.status, _state_of(execution), _cell(execution), execution)
             held.append(self._held[key].execution)
         return held
 
@@ -70,6 +75,14 @@ class Changes:
             state = _state_of(held.execution)
             if state != held.state:
                 rows.setdefault(table, []).append((execution_id, held.status, *state))
+                if table == STEPS and _cell(held.execution) != held.cell:
+                    self._log.step(held.execution.batch_id, execution_id)
+                else:
+                    self._log.touch(held.execution.batch_id)
         self._held.clear()
         for table, changed in rows.items():
             yield Run(UPDATE[table], changed, in_one_statement=True)
+
+
+def _cell(execution: Execution) -> str:
+    return shown(execution.status, execution.retry_at is not None)

@@ -24,7 +24,13 @@ class OutboxRow(Struct, frozen=True):
 
     def message(self) -> Message:
         properties = msgspec.json.decode(self.properties)
-        return Message(id=self.message_id, topic=self.topic, body=bytes(self.body), properties=properties)
+        return Message(
+            id=self.message_id,
+            topic=self.topic,
+            body=bytes(self.body),
+            properties=properties,
+            subject=properties.get("MessageType", ""),
+        )
 
 
 _PUT = (

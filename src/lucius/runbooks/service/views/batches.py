@@ -15,14 +15,29 @@ from lucius.runbooks.core.definition.durations import show_offset
 from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.core.execution_waits import Absent, nobody_absent
 from lucius.runbooks.core.records import FROM_SOURCE, Batch, Phase
-from lucius.runbooks.core.states import CANCELLED, FAILED, PHASE, STEP
+from lucius.runbooks.core.states import CANCELLED, DISPATCHED, FAILED, PHASE, STEP
 from lucius.runbooks.core.verdicts import verdict
 from lucius.runbooks.engine import dead_messages
 from lucius.runbooks.service.operations import missing_batch
 from lucius.runbooks.service.publishing import shown_source
 from lucius.runbooks.service.views.pages import Paged, moment
-from lucius.runbooks.store import absences, batches, controls, followups, inits, members, moves, phases, steps, verdicts
+from lucius.runbooks.store import (
+    absences,
+    batches,
+    behind,
+    controls,
+    followups,
+    inits,
+    members,
+    moves,
+    phases,
+    steps,
+    verdicts,
+)
+from lucius.runbooks.store.behind import Behind
 from lucius.runbooks.store.definitions import Definitions
+
+BEHIND_MAX = 10
 
 
 def batch_page(runbook: str | None, status: str | None, limit: int, before: int | None) -> Script[Paged[answers.Batch]]:
@@ -66,6 +81,7 @@ def whole_batch(
         **shown,
         "source": shown_source(control) if batch.origin == FROM_SOURCE else None,
         "unsuccessful": (yield from _unsuccessful(batch_id)),
+        "behind": (yield from _behind(batch, every, definitions)),
         "init": [
             {
                 "version": one.version, "step": one.step_name, "status": one.status, "attempts": one.dispatch_count,
@@ -78,6 +94,26 @@ def whole_batch(
         "waiting_for": batch_waits(state),
         "dead_messages": [shown_dead(one) for one in dead.awaited],
     }  # fmt: skip
+
+
+def _behind(batch: Batch, every: Sequence[Phase], definitions: Definitions) -> Script[list[answers.PhaseBehind]]:
+    found: list[answers.PhaseBehind] = []
+    for phase in every:
+        if phase.status != DISPATCHED:
+            continue
+        held_up = yield from behind.behind(phase.id, BEHIND_MAX)
+        if held_up is not None:
+            index, count, first = held_up
+            runbook = yield from definitions.get(batch.runbook_name, phase.version)
+            found.append({
+                "phase": phase.name, "version": phase.version, "step": runbook.phase(phase.name).steps[index].name,
+                "count": count, "of": phase.member_count or 0, "members": [_behind_member(one) for one in first],
+            })  # fmt: skip
+    return found
+
+
+def _behind_member(one: Behind) -> answers.BehindMember:
+    return {"member_id": one.member_id, "member": one.key, "status": one.status, "since": moment(one.since)}
 
 
 def _unsuccessful(batch_id: int) -> Script[answers.Unsuccessful]:

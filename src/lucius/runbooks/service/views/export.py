@@ -10,8 +10,9 @@ from msgspec import Struct
 from lucius.ports.database import Script
 from lucius.runbooks.core.states import ACTIVE, FAILURES
 from lucius.runbooks.service.views.batches import batch_exists
+from lucius.runbooks.service.views.columns import columns_of
 from lucius.runbooks.sources.csv_text import write_csv
-from lucius.runbooks.store import members, phases, steps
+from lucius.runbooks.store import members, steps
 from lucius.runbooks.store.definitions import Definitions
 
 PAGE = 500
@@ -26,21 +27,21 @@ class Layout(Struct, frozen=True):
 def layout(batch_id: int, definitions: Definitions) -> Script[Layout]:
     """The columns; a phase that several versions have run has the version in its column names."""
     batch = yield from batch_exists(batch_id)
-    every = yield from phases.of_batch(batch_id)
-    names = [phase.name for phase in every]
+    every = yield from columns_of(batch, definitions)
+    versions: dict[str, set[int]] = {}
+    for one in every:
+        versions.setdefault(one.phase, set()).add(one.version)
     columns, places = ["member", "status"], {}
-    for phase in every:
-        runbook = yield from definitions.get(batch.runbook_name, phase.version)
-        version = f" (v{phase.version})" if names.count(phase.name) > 1 else ""
-        for index, step in enumerate(runbook.phase(phase.name).steps):
-            places[phase.id, index] = len(columns)
-            columns.append(f"{phase.name}/{step.name}{version}")
+    for one in every:
+        version = f" (v{one.version})" if len(versions[one.phase]) > 1 else ""
+        places[one.phase_id, one.step_index] = len(columns)
+        columns.append(f"{one.phase}/{one.step}{version}")
     return Layout((*columns, "error"), places)
 
 
-def lines(batch_id: int, layout_: Layout, after: int) -> Script[tuple[str, int | None]]:
+def lines(batch_id: int, layout_: Layout, after: int, status: str = "all") -> Script[tuple[str, int | None]]:
     """The next lines, and the last member in them; None after the last."""
-    found = yield from members.after(batch_id, after, PAGE)
+    found, next_id = yield from members.listed(batch_id, status, None, PAGE, after)
     rows: dict[int, list[Any]] = {}
     for member in found:
         shown = "failed" if member.status == ACTIVE and member.failed_at is not None else member.status
@@ -52,7 +53,7 @@ def lines(batch_id: int, layout_: Layout, after: int) -> Script[tuple[str, int |
                 row[place] = step.status
             if step.status in FAILURES and row[-1] is None:
                 row[-1] = step.error_message
-    return _text(layout_, list(rows.values())), found[-1].id if len(found) == PAGE else None
+    return _text(layout_, list(rows.values())), next_id
 
 
 def header(layout_: Layout) -> str:

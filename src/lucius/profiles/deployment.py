@@ -1,4 +1,4 @@
-"""`lucius up --profile temporal`: PostgreSQL, Temporal and every role on this machine.
+"""A deployment on this machine: PostgreSQL, the other servers of a profile, and every role, each a process.
 
 Parts are started one after another, each when the previous one is ready, and stopped in reverse order. If this process
 is killed, the kernel signals each of them (see `bound`).
@@ -7,28 +7,24 @@ is killed, the kernel signals each of them (see `bound`).
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import importlib.util
 import os
 import re
 import shlex
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
-from msgspec.structs import replace
 
 from lucius.api.management import OFF
-from lucius.api.serving import listen, reachable
-from lucius.local_secrets import data_folder_errors, with_secrets
-from lucius.private_files import OTHERS, make_private_folder
+from lucius.api.serving import reachable
+from lucius.domain.job import TEMPORAL
 from lucius.profiles.part import Part, PartPlan
 from lucius.profiles.postgres import plan_postgres
-from lucius.profiles.temporal_server import HOST, NAMESPACE, free_port, plan_temporal, temporal_program
-from lucius.settings import Settings, SettingsError
+from lucius.profiles.server import Server
+from lucius.settings import Settings
 
 Sample = Callable[[str, str, Path], Awaitable[object]]
 SERVICES = ("ocr", "embedding", "sis")
@@ -37,89 +33,18 @@ PROBE_SECONDS_MAX = 5.0
 DRAIN_SECONDS = "6.5"
 """How long services may take to finish their work once they are asked to stop."""
 ENVIRONMENT_FILE = "profile.env"
-LOCK_FILE = "profile.lock"
 MANAGEMENT = re.compile(r"^  management  (\S+)$", re.MULTILINE)
 """The line in which each role prints its management address."""
 
 
-def run_profile(
-    settings: Settings, services: bool = True, sample: Sample | None = None, temporal_port: int = 0, ui_port: int = 0
-) -> None:
-    _check(settings)
-    folder = Path(settings.data).resolve()
-    os.umask(OTHERS)
-    with data_folder_errors(settings):
-        (folder / "logs").mkdir(parents=True, exist_ok=True)
-    has_own_key = not settings.api_key
-    settings = with_secrets(settings)  # The ledger setting is still the embedded one, so missing secrets are generated.
-    if services and not settings.api_key:
-        raise SettingsError(
-            "the reference services log in with LUCIUS_API_KEY: set it, or leave them out (--no-services)"
-        )
-    # The API binds its port later; by then, a port chosen by the system could be used by an outgoing connection.
-    settings = replace(settings, data=str(folder), port=settings.port or free_port())
-    with listen(settings):
-        pass  # Fails early if the port is not available.
-    program = temporal_program()
-    with _owned(folder):
-        make_private_folder(folder)
-        ports = (temporal_port or free_port(), ui_port or free_port())
-        profile = Profile(settings, services, program, *ports, shows_key=has_own_key)
-        asyncio.run(profile.run(sample))
-
-
-def _check(settings: Settings) -> None:
-    if settings.ledger != Settings().ledger:
-        raise SettingsError("--profile temporal brings its own ledger: leave LUCIUS_LEDGER out")
-    for module, extra in (("temporalio", "temporal"), ("asyncpg", "postgres")):
-        if not _is_installed(module):
-            raise SettingsError(
-                f"--profile temporal needs the extra `{extra}`: pip install '.[server,temporal,postgres,profile]'"
-                " in a clone of LUCIUS"
-                f" ({module} is not installed)"
-            )
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
-
-
-@contextmanager
-def _owned(folder: Path) -> Iterator[None]:
-    """Locks the data folder for this process; the lock ends with the process, however it ends."""
-    with (folder / LOCK_FILE).open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            lock.seek(0)
-            owner = lock.read(32).strip() or "another"
-            raise SettingsError(
-                f"{folder} is in use by process {owner}: stop that process, or choose another folder (--data)"
-            ) from error
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
-        yield
-
-
-class Profile:
-    def __init__(
-        self,
-        settings: Settings,
-        services: bool,
-        program: str,
-        temporal_port: int,
-        ui_port: int,
-        shows_key: bool,
-    ) -> None:
+class Deployment:
+    def __init__(self, settings: Settings, servers: Sequence[Server], services: bool, shows_key: bool) -> None:
+        """`servers` besides PostgreSQL. Their settings count more than those of this process."""
         self._settings = settings
         self._shows_key = shows_key
         self._services = services
         self._folder = Path(settings.data)
-        self._temporal = (program, temporal_port, ui_port)
+        self._servers = servers
         self._url = f"http://{reachable(settings.host)}:{settings.port}"
         self._parts: list[Part] = []
         self._temporary: list[Path] = []
@@ -156,19 +81,20 @@ class Profile:
         say("LUCIUS has stopped.")
 
     async def _run(self, sample: Sample | None) -> None:
-        program, port, ui_port = self._temporal
-        outer = {name: value for name, value in os.environ.items() if not name.startswith("LUCIUS_")}
-        database = plan_postgres(self._folder / "postgres", outer)
+        database = plan_postgres(self._folder / "postgres", servers_environment())
         if database.sockets.parent != self._folder:
             self._temporary.append(database.sockets)
-        environment = self._environment(database.url, f"{HOST}:{port}")
+        environment = self._environment(database.url)
         await self._start(database.plan)
-        await self._start(plan_temporal(program, self._folder / "temporal.db", port, ui_port, outer))
+        for server in self._servers:
+            await self._start(server.plan)
         await self._upgrade(environment)
         self._write_environment(environment)
         for plan in self._roles(environment):
             await self._start(plan)
-        say(self._greeting(ui_port))
+        say(self._greeting())
+        if sample is None and sys.stderr.isatty():
+            say("Press Ctrl-C to stop it.")
         watching = [part.watch() for part in self._parts]
         if sample is not None:
             watching.append(asyncio.create_task(self._sample(sample)))
@@ -212,18 +138,18 @@ class Profile:
         is_off = self._settings.management_port == OFF
         other_port = {"LUCIUS_MANAGEMENT_PORT": OFF if is_off else "0"}
         no_sdk_metrics = {"LUCIUS_TEMPORAL_METRICS_ADDRESS": ""}
-        yield PartPlan(
-            name="worker", command=_lucius("worker"), environment=environment | other_port, is_ready=has_begun
-        )
+        if self._settings.engine == TEMPORAL:
+            variables = environment | other_port
+            yield PartPlan(name="worker", command=_lucius("worker"), environment=variables, is_ready=has_begun)
         yield PartPlan(name="api", command=_lucius("api"), environment=environment | no_sdk_metrics, is_ready=answers)
+        variables = environment | no_sdk_metrics | other_port
         for role in ("reconciler", "runbooks", "scheduler"):
-            variables = environment | no_sdk_metrics | other_port
             yield PartPlan(name=role, command=_lucius(role), environment=variables, is_ready=has_begun)
         if self._services:
             command = _lucius("platform", *SERVICES)
             yield PartPlan(name="services", command=command, environment=environment, is_ready=serves)
 
-    def _environment(self, ledger_url: str, temporal_address: str) -> dict[str, str]:
+    def _environment(self, ledger_url: str) -> dict[str, str]:
         """This process's environment, with the settings that make the parts one deployment."""
         settings = self._settings
         return {
@@ -231,14 +157,8 @@ class Profile:
             "LUCIUS_PLATFORM_DRAIN_SECONDS": DRAIN_SECONDS,
             **os.environ,
             "LUCIUS_LEDGER": ledger_url,
-            "LUCIUS_BUS": "sql",
-            "LUCIUS_ENGINE": "temporal",
-            "LUCIUS_TEMPORAL_ADDRESS": temporal_address,
-            "LUCIUS_TEMPORAL_NAMESPACE": NAMESPACE,
-            "LUCIUS_TEMPORAL_API_KEY": "",
-            "LUCIUS_TEMPORAL_TLS": "false",
-            "LUCIUS_TEMPORAL_TLS_CA_FILE": "",
-            "LUCIUS_TEMPORAL_TLS_CERT_FILE": "",
+            "LUCIUS_BUS": settings.bus,
+            "LUCIUS_ENGINE": settings.engine,
             "LUCIUS_DATA": settings.data,
             "LUCIUS_HOST": settings.host,
             "LUCIUS_PORT": str(settings.port),
@@ -247,6 +167,7 @@ class Profile:
             "LUCIUS_API_KEY": settings.api_key,
             "LUCIUS_CALLBACK_KEYS": ",".join(settings.callback_keys),
             "LUCIUS_FILE_REFS_ALLOWED": "true",
+            **{name: value for server in self._servers for name, value in server.settings.items()},
         }
 
     def _write_environment(self, environment: dict[str, str]) -> None:
@@ -262,20 +183,25 @@ class Profile:
         say(f"\nLUCIUS stays up at {self._url}. Press Ctrl-C to stop it.")
         await asyncio.Event().wait()
 
-    def _greeting(self, ui_port: int) -> str:
+    def _greeting(self) -> str:
         management = [
             f"{part.plan.name} {found[1]}" for part in self._parts if (found := MANAGEMENT.search(part.log_text()))
         ]
         lines = [
             f"LUCIUS is up at {self._settings.orchestrator_url or self._url}",
             f"  API key      {(self._shows_key and self._settings.api_key) or 'as configured'}",
-            f"  Temporal UI  http://{HOST}:{ui_port}",
-            f"  management   {', '.join(management)}",
+            *(f"  {server.label:<11}  {server.address}" for server in self._servers if server.label),
+            *(f"  {'' if place else 'management':<11}  {one}" for place, one in enumerate(management)),
             f"  data         {self._folder}",
-            f"  logs         {self._folder / 'logs'}: {', '.join(part.log.name for part in self._parts)}",
+            f"  logs         {self._folder / 'logs'}, a file for each part",
             f"  settings     set -a; . {shlex.quote(str(self._folder / ENVIRONMENT_FILE))}; set +a",
         ]
         return "\n".join(lines)
+
+
+def servers_environment() -> dict[str, str]:
+    """For servers that are not LUCIUS."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("LUCIUS_")}
 
 
 def _lucius(*arguments: str) -> list[str]:

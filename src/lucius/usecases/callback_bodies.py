@@ -8,8 +8,6 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from lucius.api.bodies import UNREADABLE, body_error
-from lucius.api.requests import BadMoment, read_moment
 from lucius.domain.attempt import NULL, Failure, Frame, Verdict
 from lucius.domain.callbacks import CallbackIds
 from lucius.domain.errors import CallerError
@@ -17,7 +15,8 @@ from lucius.domain.fields import FieldFault, read_correlation_id
 from lucius.domain.inputs import Acked, Callback, HeartbeatSeen, Resulted
 from lucius.domain.routing import normal_form
 from lucius.domain.strict_json import is_deeper
-from lucius.domain.time import Instant, InstantOutOfRange, from_datetime
+from lucius.domain.time import BadMoment, Instant, InstantOutOfRange, from_datetime, read_moment
+from lucius.usecases.bodies import UNREADABLE, body_error
 
 CODE_CHARS_MAX = 128
 MESSAGE_CHARS_MAX = 4_096
@@ -28,8 +27,14 @@ FRAME_CHARS_MAX = 256
 LINE_MAX = 2**31 - 1
 DEPTH_MAX = 32
 """Levels of artifacts."""
+SINGLE_OVERHEAD_BYTES = 65_536
 RATE_LIMITED_SECONDS = 30.0
 """How long to wait if a service was rate-limited and did not say for how long."""
+
+
+def single_bytes_max(artifacts_bytes_max: int) -> int:
+    """The largest callback: artifacts, an output_ref of the same size, and the rest."""
+    return artifacts_bytes_max * 2 + SINGLE_OVERHEAD_BYTES
 
 
 class ReportedFrame(Struct, frozen=True):
@@ -189,7 +194,7 @@ def _read_retry_after(body: ResultBody) -> float:
 _decode_ack = msgspec.json.Decoder(AckBody).decode
 _decode_heartbeat = msgspec.json.Decoder(HeartbeatBody).decode
 _decode_result = msgspec.json.Decoder(ResultBody).decode
-_decode_any: Callable[[Raw], AnyBody] = msgspec.json.Decoder(AnyBody).decode
+_decode_any: Callable[[Raw | bytes], AnyBody] = msgspec.json.Decoder(AnyBody).decode
 
 DECODERS: dict[str, Callable[[bytes], AnyBody]] = {
     "ack": _decode_ack,
@@ -207,8 +212,8 @@ def read_callback(kind: str, body: bytes) -> AnyBody:
         raise body_error(error) from error
 
 
-def read_any_callback(item: Raw) -> AnyBody:
-    """A callback of a batch, whose kind is in its `type`."""
+def read_any_callback(item: Raw | bytes) -> AnyBody:
+    """A callback of a batch or from the bus, whose kind is in its `type`."""
     try:
         return _decode_any(item)
     except UNREADABLE as error:

@@ -1,0 +1,200 @@
+"""The cap on unacknowledged directives, for a bus on which tenants do not take turns.
+
+A tenant may have so many unacknowledged directives for one service on one lane. Further attempts are held in the ledger
+and published in their order as others are acknowledged. So a flood waits in the ledger and not on the lane.
+
+The count is kept in memory and costs no write: it follows from the jobs that this process decides. At the start it is
+taken from the ledger. Where other processes decide jobs that this one has counted, it asks the ledger about just those,
+and only while something waits for them. Each process has a cap of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from time import monotonic
+
+from lucius.domain.attempt import DispatchStatus
+from lucius.domain.job import Job, JobSpec
+from lucius.domain.step import StepSpec, StepStatus
+from lucius.ports.ledger import HeldLine, Ledger, LedgerUnavailable
+from lucius.ports.observer import Observer
+
+LOOP = "tenant cap"
+COUNTED_MAX = 500
+"""Jobs loaded at once while the count is taken from the ledger."""
+LINES_MAX = 2_000
+"""Lines in which attempts are held that one look finds; a look follows every few moments."""
+RECOUNT_SECONDS = 0.1
+"""How often a process asks whether what it has counted was acknowledged elsewhere, while something waits for it."""
+ASKED_MAX = 5_000
+"""Jobs that one such question is about."""
+
+Release = Callable[[list[str]], Awaitable[None]]
+"""Has the held attempts of these jobs published."""
+
+
+class TenantCap:
+    def __init__(
+        self, ledger: Ledger, engine: str, maximum: int, look_seconds: float, counts_unsent: bool = True
+    ) -> None:
+        """`look_seconds`: how often to look for what other processes hold. `counts_unsent`: whether an attempt that is
+        decided and not held is published next; if not, `admit` is asked right before that."""
+        self._ledger = ledger
+        self._engine = engine
+        self._maximum = maximum
+        self._look_seconds = look_seconds
+        self._counts_unsent = counts_unsent
+        self._unacknowledged: dict[HeldLine, set[str]] = {}
+        self._counted_in: dict[str, HeldLine] = {}
+        self._waiting: set[HeldLine] = set()
+        self._newly_waiting: set[HeldLine] = set()
+        """Lines in which an attempt was held since the ledger was last asked about them."""
+        self._has_counted = False
+        self._has_news = asyncio.Event()
+
+    def holds_back(self, spec: JobSpec, step: StepSpec) -> bool:
+        """Whether a new attempt has to wait: behind others that wait, or for an ACK. A job that is counted already may
+        go on."""
+        if not self._has_counted:
+            return True
+        line = HeldLine(spec.tenant_id, spec.routing.lane, step.service)
+        if self._counted_in.get(spec.job_id) == line:
+            return False
+        return line in self._waiting or len(self._unacknowledged.get(line, ())) >= self._maximum
+
+    def admit(self, job: Job) -> bool:
+        """Count a job whose attempt is about to be published, unless it has to wait."""
+        if self.holds_back(job.spec, job.current_step.spec):
+            return False
+        self.forget(job.job_id)
+        self._count(job.job_id, _line(job))
+        return True
+
+    async def open(self, observer: Observer) -> None:
+        """Count before the first job is decided; if the ledger does not answer, attempts are held until it does."""
+        try:
+            await self.count()
+        except LedgerUnavailable as error:
+            observer.loop_failed(LOOP, error)
+
+    # --- Counting ----------------------------------------------------------------------------------------------------
+
+    async def count(self) -> None:
+        """Take the count from the ledger: what a predecessor of this process has left."""
+        after_id: str | None = None
+        while job_ids := await self._ledger.unacknowledged(self._engine, COUNTED_MAX, after_id):
+            after_id = job_ids[-1]
+            for job in (await self._ledger.load(job_ids)).values():
+                self.decided(job)
+        self._has_counted = True
+
+    def decided(self, job: Job) -> None:
+        """Count a job, or no longer, as its new state says."""
+        job_id = job.spec.job_id
+        step = job.steps[job.current_index]
+        line = None
+        if step.status is StepStatus.DISPATCHING and _is_on_its_way(job):
+            if not self._counts_unsent:
+                return
+            line = _line(job)
+        elif step.status is StepStatus.INITIATED:
+            line = _line(job)
+        before = self._counted_in.get(job_id)
+        if line != before:
+            self.forget(job_id)
+            if line is not None:
+                self._count(job_id, line)
+
+    def committed(self, job: Job) -> None:
+        """If the attempt is held, there is something to release when its turn comes."""
+        attempt = job.steps[job.current_index].attempt
+        if attempt is not None and attempt.is_held:
+            line = _line(job)
+            self._waiting.add(line)
+            self._newly_waiting.add(line)
+            self._has_news.set()
+
+    def forget(self, job_id: str) -> None:
+        line = self._counted_in.pop(job_id, None)
+        if line is None:
+            return
+        jobs = self._unacknowledged[line]
+        jobs.discard(job_id)
+        if not jobs:
+            del self._unacknowledged[line]
+        if line in self._waiting:
+            self._has_news.set()
+
+    def _count(self, job_id: str, line: HeldLine) -> None:
+        self._counted_in[job_id] = line
+        self._unacknowledged.setdefault(line, set()).add(job_id)
+
+    # --- Releasing ---------------------------------------------------------------------------------------------------
+
+    async def run(self, release: Release, observer: Observer) -> None:
+        """Release what may be published, whenever there is room, until cancelled."""
+        looked_at = recounted_at = float("-inf")
+        while True:
+            self._has_news.clear()
+            now = monotonic()
+            try:
+                if not self._has_counted:
+                    await self.count()
+                if now - looked_at >= self._look_seconds:
+                    looked_at = now
+                    self._waiting.update(await self._ledger.held_lines(LINES_MAX))
+                if now - recounted_at >= RECOUNT_SECONDS:
+                    recounted_at = now
+                    await self._recount([line for line in self._waiting if self._room(line) == 0])
+                for line in [line for line in self._waiting if self._room(line) > 0]:
+                    await self._release(line, release)
+            except Exception as error:
+                observer.loop_failed(LOOP, error)
+                await asyncio.sleep(self._look_seconds)
+            else:
+                observer.loop_worked(LOOP)
+            pause = min(RECOUNT_SECONDS, self._look_seconds) if self._waiting else self._look_seconds
+            try:
+                async with asyncio.timeout(pause):
+                    await self._has_news.wait()
+            except TimeoutError:
+                pass
+
+    def _room(self, line: HeldLine) -> int:
+        return max(0, self._maximum - len(self._unacknowledged.get(line, ())))
+
+    async def _recount(self, full: Iterable[HeldLine]) -> None:
+        """Forget what was acknowledged elsewhere."""
+        asked = [job_id for line in full for job_id in self._unacknowledged.get(line, ())][:ASKED_MAX]
+        if asked:
+            causes = await self._ledger.wait_causes(asked)
+            for job_id in asked:
+                if causes.get(job_id) not in ("BUS", "ACK"):
+                    self.forget(job_id)
+
+    async def _release(self, line: HeldLine, release: Release) -> None:
+        room = self._room(line)
+        self._newly_waiting.discard(line)
+        job_ids = await self._ledger.held(line, self._engine, room)
+        if len(job_ids) < room and line not in self._newly_waiting:
+            self._waiting.discard(line)
+        job_ids = job_ids[: self._room(line)]
+        for job_id in job_ids:
+            self._count(job_id, line)
+        try:
+            await release(job_ids)
+        except BaseException:
+            for job_id in job_ids:
+                self.forget(job_id)
+            self._waiting.add(line)
+            raise
+
+
+def _line(job: Job) -> HeldLine:
+    return HeldLine(job.spec.tenant_id, job.spec.routing.lane, job.steps[job.current_index].spec.service)
+
+
+def _is_on_its_way(job: Job) -> bool:
+    attempt = job.steps[job.current_index].attempt
+    return attempt is not None and not attempt.is_held and attempt.dispatch is DispatchStatus.PENDING

@@ -1,0 +1,90 @@
+"""Jobs and results over the bus itself, for a worker with a bus client instead of HTTP."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lucius.functions.source import SourceFailed
+from lucius.kit.bus import BusFailed, KitBus, Outgoing
+
+LOCK_SECONDS = 60.0
+JOBS_TOPIC = "jobs"
+RESULTS_TOPIC = "results"
+RESULT_PREFIX = "result-"
+WORKER_PROPERTY = "WorkerId"
+
+log = logging.getLogger("lucius.functions")
+
+
+class BusSource:
+    """A `JobSource`. It publishes a result before it settles the job: after a crash in between, the job is redelivered
+    and its second result changes nothing."""
+
+    def __init__(
+        self,
+        worker_id: str,
+        bus: KitBus,
+        lock_seconds: float = LOCK_SECONDS,
+        saw: Callable[[int], None] = lambda in_work: None,
+    ) -> None:
+        """`saw` is told whenever the worker shows that it is there, with the number of jobs that it has."""
+        self._saw = saw
+        self._in_work: set[str] = set()
+        self._worker_id = worker_id
+        self._bus = bus
+        self._lock_seconds = lock_seconds
+
+    async def __aenter__(self) -> BusSource:
+        await self._bus.declare(JOBS_TOPIC, self._worker_id, {WORKER_PROPERTY: self._worker_id})
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def pull(self, count_max: int, wait_seconds: float, /) -> list[Any]:
+        self._saw(len(self._in_work))
+        try:
+            found = await self._bus.receive([JOBS_TOPIC], self._worker_id, count_max, self._lock_seconds, wait_seconds)
+            jobs = []
+            for one in found:
+                try:
+                    jobs.append(json.loads(one.body))
+                except (ValueError, RecursionError):
+                    log.error("a message for %s is not JSON; it is a dead letter now", self._worker_id)
+                    await self._bus.dead_letter([one.ref], "not a job: not JSON")
+        except BusFailed as error:
+            raise SourceFailed(str(error)) from error
+        self._in_work |= {str(job.get("jobId")) for job in jobs if isinstance(job, dict)}
+        self._saw(len(self._in_work))
+        return jobs
+
+    async def renew(self, job_ids: Sequence[str], /) -> list[bool]:
+        self._saw(len(self._in_work))
+        try:
+            return await self._bus.renew([self._ref(job_id) for job_id in job_ids], self._lock_seconds)
+        except BusFailed as error:
+            raise SourceFailed(str(error)) from error
+
+    async def answer(self, results: Sequence[dict[str, Any]], /) -> list[Any]:
+        messages = [
+            Outgoing(RESULT_PREFIX + one["jobId"], RESULTS_TOPIC, json.dumps(one).encode(), {}) for one in results
+        ]
+        try:
+            reasons = await self._bus.publish(messages)
+            taken = [one["jobId"] for one, reason in zip(results, reasons, strict=True) if reason is None]
+            await self._bus.settle([self._ref(job_id) for job_id in taken])
+        except BusFailed as error:
+            raise SourceFailed(str(error)) from error
+        self._in_work -= {str(one["jobId"]) for one in results}
+        return [
+            {"jobId": one["jobId"], "outcome": "RECEIVED"}
+            if reason is None
+            else {"jobId": one["jobId"], "code": "REFUSED", "detail": reason}
+            for one, reason in zip(results, reasons, strict=True)
+        ]
+
+    def _ref(self, job_id: str) -> Any:
+        return self._bus.ref(JOBS_TOPIC, self._worker_id, job_id)

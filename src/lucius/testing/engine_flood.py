@@ -1,0 +1,85 @@
+"""A small tenant behind another's flood on the same lane: how long its directives wait, with and without the flood.
+
+Subclass `EngineFlood` in a test module and provide the fixture `harness`; `flood_jobs` says how large the flood is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from lucius.domain.routing import LANE_TOPICS
+from lucius.testing.engine_fairness import FLOOD, neighbour_of
+from lucius.testing.engine_harness import PATIENCE_SECONDS, EngineHarness, read_work
+
+WORKERS = 4
+WORK_SECONDS = 0.02
+SMALL_JOBS = 20
+BETWEEN_SECONDS = 0.04
+RATIO_MAX = 10.0
+SUBMITTED_AT_ONCE = 200
+
+
+class EngineFlood:
+    flood_jobs = 10_000
+
+    async def test_small_tenant_behind_a_flood_waits_ten_times_as_long_at_most(self, harness: EngineHarness) -> None:
+        await harness.start()
+        small = neighbour_of(FLOOD)
+        taken: dict[str, float] = {}
+        async with _workers(harness, taken):
+            calm = await _waits(harness, small, taken)
+            for first in range(0, self.flood_jobs, SUBMITTED_AT_ONCE):
+                count = min(SUBMITTED_AT_ONCE, self.flood_jobs - first)
+                new = [harness.new(steps=["ocr"], tenant_id=FLOOD) for _ in range(count)]
+                await asyncio.gather(*(harness.engine.submit(one) for one in new))
+            if not harness.bus.takes_turns:
+                assert await harness.messages_left() <= self.flood_jobs // 4, "the flood waits in the ledger"
+            flooded = await _waits(harness, small, taken)
+        done = len(taken) - len(calm) - len(flooded)
+        assert done < self.flood_jobs, "the flood is over before the measurement; make it larger"
+        print(f"p95 without the flood {_p95(calm) * 1000:.1f} ms, behind it {_p95(flooded) * 1000:.1f} ms")
+        assert _p95(flooded) <= RATIO_MAX * _p95(calm), f"{_p95(calm):.4f} s became {_p95(flooded):.4f} s"
+        assert done > WORKERS, "the flood goes on as well"
+
+
+async def _waits(harness: EngineHarness, tenant: str, taken: dict[str, float]) -> list[float]:
+    """How long each of some jobs waits until a worker has it."""
+    loop = asyncio.get_running_loop()
+    submitted: dict[str, float] = {}
+    for _ in range(SMALL_JOBS):
+        began = loop.time()
+        submitted[await harness.submit(steps=["ocr"], tenant_id=tenant)] = began
+        await asyncio.sleep(BETWEEN_SECONDS)
+    deadline = loop.time() + PATIENCE_SECONDS
+    while not submitted.keys() <= taken.keys():
+        assert loop.time() < deadline, "some were never taken"
+        await asyncio.sleep(BETWEEN_SECONDS)
+    return [taken[job_id] - began for job_id, began in submitted.items()]
+
+
+@asynccontextmanager
+async def _workers(harness: EngineHarness, taken: dict[str, float]) -> AsyncIterator[None]:
+    async def worker() -> None:
+        while True:
+            for delivery in await harness.bus.receive(LANE_TOPICS, "ocr", 1, 60.0, 1.0):
+                work = read_work(delivery)
+                taken[work.job_id] = asyncio.get_running_loop().time()
+                await harness.ack(work)
+                await asyncio.sleep(WORK_SECONDS)
+                await harness.succeed(work)
+
+    tasks = [asyncio.create_task(worker()) for _ in range(WORKERS)]
+    try:
+        yield
+    finally:
+        failures = [task.exception() for task in tasks if task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert not failures, failures
+
+
+def _p95(waits: list[float]) -> float:
+    return sorted(waits)[round(0.95 * (len(waits) - 1))]

@@ -1,0 +1,62 @@
+"""Waiting for a job's change counts from the call on: what happens before it is awaited is not missed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from lucius.domain.attempt import Verdict
+from lucius.domain.job import Job
+from lucius.engines.job_watchers import JobWatchers
+from lucius.testing.job_scenario import JobScenario
+from lucius.testing.ledger_driver import result
+from lucius.testing.samples import ManualClock
+
+PATIENCE_SECONDS = 20.0
+SHORT_SECONDS = 0.01
+
+
+@pytest.fixture
+def jobs(clock: ManualClock) -> tuple[Job, Job]:
+    """A job at work, and the same job when it has ended."""
+    scenario = JobScenario(clock, steps=["ocr"])
+    at_work = scenario.job
+    scenario.tell(result(at_work, Verdict.SUCCEEDED))
+    assert scenario.job.is_terminal
+    return at_work, scenario.job
+
+
+async def test_a_change_between_the_call_and_the_await_ends_the_wait(jobs: tuple[Job, Job]) -> None:
+    watchers, (job, _) = JobWatchers(), jobs
+    waiting = watchers.wait(job.job_id, PATIENCE_SECONDS, False)
+    watchers.notify(job)
+    async with asyncio.timeout(PATIENCE_SECONDS / 2):
+        assert await waiting is True
+
+
+async def test_a_change_before_the_call_does_not_count(jobs: tuple[Job, Job]) -> None:
+    watchers, (job, _) = JobWatchers(), jobs
+    watchers.notify(job)
+    assert await watchers.wait(job.job_id, SHORT_SECONDS, False) is False
+
+
+async def test_the_end_is_not_missed_either_and_another_change_does_not_end_its_wait(jobs: tuple[Job, Job]) -> None:
+    watchers, (job, ended) = JobWatchers(), jobs
+    waiting = watchers.wait(job.job_id, PATIENCE_SECONDS, True)
+    watchers.notify(job)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    watchers.notify(ended)
+    async with asyncio.timeout(PATIENCE_SECONDS / 2):
+        assert await waiting is True
+
+
+async def test_a_wait_that_nobody_wants_any_more_is_forgotten(jobs: tuple[Job, Job]) -> None:
+    watchers, (job, _) = JobWatchers(), jobs
+    waits = [watchers.wait(job.job_id, PATIENCE_SECONDS, until_ended) for until_ended in (False, True)]
+    for waiting in waits:
+        waiting.cancel()
+    await asyncio.sleep(0)
+    assert watchers._by_job == {}
+    watchers.notify(job)

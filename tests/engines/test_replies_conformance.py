@@ -1,0 +1,77 @@
+"""The engines pass the engine suite with a worker that answers over the bus.
+
+The part about callbacks on one bus in `make test`; all of it, the other buses, and Temporal, in `make test-long`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from tests.engines.test_engine_conformance import TestMemoryLedgerAndMemoryBus as OnMemory
+from tests.engines.test_engine_conformance import TestPostgresLedgerAndItsBus as OnPostgres
+from tests.engines.test_engine_conformance import TestSqliteLedgerAndItsBus as OnSqlite
+from tests.engines.test_engine_conformance import kill_engine, make_engine
+from tests.engines.test_nats_conformance import TestSqliteLedgerAndNatsBus as OnNats
+from tests.engines.test_temporal_conformance import TestTemporalOnSqlite as TemporalOnSqlite
+from tests.engines.test_temporal_conformance import kill_engine as kill_temporal_engine
+from tests.engines.test_temporal_conformance import make_engine as make_temporal_engine
+from tests.engines.test_temporal_conformance import temporal
+from tests.long_form import IS_LONG
+
+from lucius.clocks import SystemClock
+from lucius.ports.bus import Bus
+from lucius.ports.clock import Clock
+from lucius.ports.engine import Engine
+from lucius.ports.ledger import Ledger
+from lucius.testing.engine_failures import EngineFailures
+from lucius.testing.engine_harness import EngineHarness
+from lucius.testing.engine_past_directives import EnginePastDirectives
+from lucius.testing.engine_running import EngineRunning
+from lucius.testing.reply_harness import ReplyHarness
+from lucius.testing.samples import ShiftedClock
+
+__all__ = ["make_temporal_engine", "temporal"]  # Fixtures.
+
+
+class OverReplies:
+    @pytest.fixture
+    async def harness(self, ledger: Ledger, bus: Bus, clock: ShiftedClock) -> AsyncIterator[EngineHarness]:
+        async with ReplyHarness(ledger, bus, clock, make_engine, kill_engine) as harness:
+            yield harness
+
+
+class ShortSuite(EngineRunning, EngineFailures, EnginePastDirectives):
+    """What in the suite is most about callbacks."""
+
+    clock = OnMemory.clock
+    bus = OnMemory.bus
+    ledger = OnMemory.ledger
+
+
+class TestRepliesOverTheMemoryBus(OverReplies, OnMemory if IS_LONG else ShortSuite):  # type: ignore[misc]
+    pass
+
+
+class TestRepliesOverTheBusOfSqlite(OverReplies, OnSqlite):
+    __test__ = IS_LONG
+
+
+class TestRepliesOverNats(OverReplies, OnNats):
+    __test__ = IS_LONG
+
+
+class TestRepliesOverTheBusOfPostgres(OverReplies, OnPostgres):
+    __test__ = IS_LONG
+
+
+class TestRepliesToTemporal(TemporalOnSqlite):
+    __test__ = IS_LONG
+
+    @pytest.fixture
+    async def harness(
+        self, ledger: Ledger, bus: Bus, make_temporal_engine: Callable[[Ledger, Bus, Clock], Engine]
+    ) -> AsyncIterator[EngineHarness]:
+        clock, make = SystemClock(), make_temporal_engine
+        async with ReplyHarness(ledger, bus, clock, make, kill_temporal_engine, answers_at_once=False) as harness:
+            yield harness
