@@ -16,8 +16,8 @@ FIRST_ID = "00000000-0000-0000-0000-000000000000"
 FIGURES = {
     "counts": Fetch(statements.COUNTS, [MINUTE]),
     "counts of tenants": Fetch(statements.COUNTS_OF_TENANTS, [MINUTE, ["tenant-3"]]),
-    "wait causes": Fetch(statements.WAIT_CAUSES),
-    "wait causes of tenants": Fetch(statements.WAIT_CAUSES_OF_TENANTS, [["tenant-3"]]),
+    "wait causes": Fetch(statements.COUNT_WAIT_CAUSES),
+    "wait causes of tenants": Fetch(statements.COUNT_WAIT_CAUSES_OF_TENANTS, [["tenant-3"]]),
     "failures": Fetch(statements.failures(False, False), [10_001, FIRST_ID]),
     "dead letters": Fetch(statements.failures(False, True), [10_001, FIRST_ID]),
     "dead letters of tenants": Fetch(statements.failures(True, True), [10_001, FIRST_ID, ["tenant-3"]]),

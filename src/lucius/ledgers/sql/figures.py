@@ -24,9 +24,9 @@ def counts_script(since: int, tenants: Sequence[str] | None) -> Script[dict[str,
 
 def wait_causes_script(tenants: Sequence[str] | None) -> Script[dict[str, int]]:
     if tenants is None:
-        found = yield Fetch(statements.WAIT_CAUSES)
+        found = yield Fetch(statements.COUNT_WAIT_CAUSES)
     else:
-        found = yield Fetch(statements.WAIT_CAUSES_OF_TENANTS, [list(tenants)])
+        found = yield Fetch(statements.COUNT_WAIT_CAUSES_OF_TENANTS, [list(tenants)])
     return {row[0]: int(row[1]) for row in found if row[0] is not None}
 
 

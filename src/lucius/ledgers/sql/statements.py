@@ -159,8 +159,8 @@ _IS_OPEN = "status <> 'SUCCEEDED' AND status IN ('QUEUED', 'DISPATCHING', 'IN_PR
 COUNT_BY_TENANT_AND_MODE = (
     f"SELECT tenant_id, resolved_mode, COUNT(*) FROM job_states WHERE {_IS_OPEN} GROUP BY tenant_id, resolved_mode"
 )
-WAIT_CAUSES = f"SELECT wait_cause, COUNT(*) FROM job_states WHERE {_IS_OPEN} GROUP BY wait_cause"
-WAIT_CAUSES_OF_TENANTS = (
+COUNT_WAIT_CAUSES = f"SELECT wait_cause, COUNT(*) FROM job_states WHERE {_IS_OPEN} GROUP BY wait_cause"
+COUNT_WAIT_CAUSES_OF_TENANTS = (
     f"SELECT wait_cause, COUNT(*) FROM job_states WHERE {_IS_OPEN} AND tenant_id = ANY($1::text[]) GROUP BY wait_cause"
 )
 UNDELIVERED = (
