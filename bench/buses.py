@@ -186,7 +186,7 @@ def main() -> int:
     parser.add_argument("--disk", type=Path, default=RESULTS, help="folder for the data; removed afterwards")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    count, rounds, seconds, alone = (2_048, 2, 3.0, 50) if options.quick else (10_240, 5, 10.0, 300)
+    count, rounds, seconds, alone = (2_048, 2, 3.0, 50) if options.quick else (5_120, 5, 10.0, 200)
     try:
         found = measure_buses(options.bus, count, rounds, options.disk.resolve())
         jobs = None if options.no_jobs else measure_cluster(seconds, alone, options.disk.resolve())

@@ -21,6 +21,7 @@ pytest.register_assert_rewrite(
     "lucius.testing.bus_delivery",
     "lucius.testing.bus_durability",
     "lucius.testing.bus_publishing",
+    "lucius.testing.ledger_figures",
     "lucius.testing.engine_bulk",
     "lucius.testing.engine_clock",
     "lucius.testing.engine_failures",

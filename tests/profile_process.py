@@ -55,6 +55,11 @@ class Profile:
             time.sleep(0.1)
         return found[found.re.groups]
 
+    def management(self) -> dict[str, str]:
+        """The management address of each role."""
+        told = self.wait_for(r"  management   ((?:\w+ http\S+\s+)+)data").split()
+        return dict(zip(told[::2], told[1::2], strict=True))
+
     def lucius(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A command in a shell that has read the profile's settings, as the greeting says."""
         return subprocess.run(

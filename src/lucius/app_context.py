@@ -24,6 +24,8 @@ from lucius.usecases.changes import Changes
 from lucius.usecases.complete import Completion
 from lucius.usecases.console_sessions import ConsoleSessions
 from lucius.usecases.fair_slots import FairSlots
+from lucius.usecases.figures import Figures
+from lucius.usecases.lane_history import LaneHistory
 from lucius.usecases.lanes import Lanes
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
@@ -42,6 +44,8 @@ class AppContext(Struct, frozen=True, kw_only=True):
     sightings: Sightings
     lanes: Lanes
     queries: Queries
+    figures: Figures
+    lane_history: LaneHistory
     runbooks: Runbooks
     engine: Engine
     ledger: Ledger

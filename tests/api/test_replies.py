@@ -84,6 +84,8 @@ async def test_a_job_is_done_by_replies_alone_with_the_trail_of_http(service: Se
     assert await service.callbacks(directive) == [("ACK", "APPLIED"), ("HEARTBEAT", "APPLIED"), ("RESULT", "APPLIED")]
     counted = (await service.api.look("/metrics")).text
     assert 'lucius_callbacks_total{kind="RESULT",outcome="APPLIED"} 1.0' in counted
+    (seen,) = service.context.sightings.all()
+    assert (seen.kind, seen.name, seen.instance) == ("service", "ocr", "replica-1")
 
 
 async def test_bad_messages_are_dead_letters_with_their_reason_and_stop_nobody(service: Service) -> None:
@@ -158,7 +160,7 @@ async def test_replies_wait_for_a_ledger_that_is_out_of_reach(
             while "taken it away" not in (await service.api.readiness())[2]["replies"]["detail"]:
                 await asyncio.sleep(0.02)
         # For longer than it takes to try again: deliveries are not used up by an outage.
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(1.5)
         assert sum(one.ready + one.locked for one in await service.bus.depths() if one.topic in REPLY_TOPICS) == 2
     assert await service.settled() == {}
     assert (await service.job(directive)).status == "SUCCEEDED"

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from tests.api.runbook_client import PLAIN, QUICK, RunbookCaller, succeed
 
+from lucius.usecases.lanes import SAMPLE_SECONDS
+
 TOLD = {"Lucius-Instance": "scanner-1", "Lucius-Version": "2.1", "Lucius-In-Work": "3"}
 
 
@@ -56,7 +58,13 @@ async def test_job_and_lane_say_that_nobody_asks(open_api: Any) -> None:
     lanes = (await api.client.get("/v1/admin/lanes")).json()["items"]
     notes = [one["note"] for lane in lanes for one in lane["subscriptions"] if one["note"]]
     assert notes == ["no service `ocr` has asked for work yet"]
+    (ocr,) = [one for lane in lanes for one in lane["subscriptions"] if one["ready"]]
+    counts = ("service", "ready", "locked", "redelivered", "unsent", "held", "oldest_unsent_at", "consumers")
+    assert [ocr[name] for name in counts] == ["ocr", 1, 0, 0, 0, 0, None, 0]
     await api.work()
+    await asyncio.sleep(SAMPLE_SECONDS)
+    lanes = (await api.client.get("/v1/admin/lanes")).json()["items"]
+    assert {one["consumers"] for lane in lanes for one in lane["subscriptions"] if one["service"] == "ocr"} == {1}
     (seen,) = await workers(api)
     second = await api.accepted()
     assert "has not yet picked up" in (await api.job(second))["waiting_on"]["sentence"]

@@ -60,7 +60,7 @@ def test_profile_cluster_continues_after_kills_and_leaves_nothing_behind(tmp_pat
         profile.wait_for(r"LUCIUS stays up at")
         result = Path(profile.wait_for(r"Result: (\S+)"))
         assert len(json.loads(result.read_bytes())["answers"]) == 3
-        management = dict(one.split() for one in profile.wait_for(r"  management   (.+)").split(", "))
+        management = profile.management()
         assert set(management) == set(ROLES)
         for role, address in management.items():
             found = httpx.get(f"{address}/readyz", timeout=30, trust_env=False).json()

@@ -1,4 +1,8 @@
-"""One server and one browser for all tests of the console in a process; each test has a browser context of its own."""
+"""One server for all tests of the console in a process, one browser for a module, a browser context for each test.
+
+Playwright's blocking interface keeps an event loop running in this thread for as long as it is open. So it is closed
+after each module, and a module that uses it has no `async` test.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ def chromium_folder(pytestconfig: pytest.Config) -> Path:
     return chromium.install(Path(pytestconfig.cache.mkdir("npm")))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(chromium_folder: Path) -> Iterator[Browser]:
     with sync_playwright() as playwright:
         environment = dict(os.environ) | {"LD_LIBRARY_PATH": str(chromium_folder / "lib")}

@@ -150,11 +150,15 @@ def test_acts_are_done_with_a_reason_and_kept_in_the_trail(open_tab: OpenTab, se
         assert (event["actor"], event["detail"]["reason"]) == ("key:operator", reason), kind
     # A button of a page that is out of date is answered kindly.
     token = page.get_attribute("form[action$='/sign-out'] input[name=csrf]", "value")
-    answer = page.request.post(
-        f"{tab.url}/console/batches/{made.id}/cancel", form={"csrf": token or "", "reason": "again"}
-    )
-    assert answer.status == 409
-    assert "has ended" in answer.text()
+    said = {
+        "cancel": "has ended", "resume": "is not held", "confirm-source": "is not held", "confirm-move": "has ended",
+        "keep": "has ended", "advance": "has ended", "retry": "was cancelled",
+    }  # fmt: skip
+    for verb, words in said.items():
+        address = f"{tab.url}/console/batches/{made.id}/{verb}"
+        answer = page.request.post(address, form={"csrf": token or "", "reason": "again"})
+        assert answer.status == 409, verb
+        assert words in answer.text(), verb
     refused = page.request.post(f"{tab.url}/console/batches/{made.id}/cancel", form={"csrf": token or ""})
     assert refused.status == 422
     assert "say why" in refused.text()

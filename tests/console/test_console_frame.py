@@ -88,9 +88,10 @@ def test_forms_without_the_token_of_the_session_are_refused(server: Server) -> N
 def test_page_is_live_and_shows_a_change_within_a_second(server: Server, open_tab: OpenTab) -> None:
     tab = open_tab(ADMIN)
     tab.until_live()
-    before = tab.text("#piece-figures")
+    before = tab.text("#piece-counts")
     server.submit()
-    tab.page.wait_for_function("before => document.querySelector('#piece-figures').innerText !== before", arg=before)
+    changed = "before => document.querySelector('#piece-counts').innerText !== before"
+    tab.page.wait_for_function(changed, arg=before, timeout=3_000)
 
 
 def test_stream_tells_a_visitor_nothing_of_other_tenants(server: Server) -> None:

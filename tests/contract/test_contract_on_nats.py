@@ -11,7 +11,7 @@ from tests.nats_server import NatsServer
 
 from lucius.contract.cases import every_case, is_played
 
-SHORT = ("result-good", "duplicate-after-result", "stale-in-work", "crash-in-work")
+SHORT = ("result-good", "stale-in-work", "crash-in-work")
 
 
 @pytest.mark.timeout(500)

@@ -35,6 +35,7 @@ def make_engine(ledger: Ledger, bus: Bus, clock: Clock) -> OutboxEngine:
 
 class Flood(EngineFlood):
     flood_jobs = sized(400, 10_000)
+    small_jobs = sized(12, 40)
 
     @pytest.fixture
     def clock(self) -> SystemClock:

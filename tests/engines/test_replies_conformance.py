@@ -1,6 +1,6 @@
 """The engines pass the engine suite with a worker that answers over the bus.
 
-One combination in `make test`; the other buses, and Temporal, in `make test-long`.
+The part about callbacks on one bus in `make test`; all of it, the other buses, and Temporal, in `make test-long`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from lucius.ports.bus import Bus
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine
 from lucius.ports.ledger import Ledger
+from lucius.testing.engine_failures import EngineFailures
 from lucius.testing.engine_harness import EngineHarness
+from lucius.testing.engine_past_directives import EnginePastDirectives
+from lucius.testing.engine_running import EngineRunning
 from lucius.testing.reply_harness import ReplyHarness
 from lucius.testing.samples import ShiftedClock
 
@@ -38,26 +41,37 @@ class OverReplies:
             yield harness
 
 
-class TestRepliesOverTheMemoryBus(OverReplies, OnMemory):
+class ShortSuite(EngineRunning, EngineFailures, EnginePastDirectives):
+    """What in the suite is most about callbacks."""
+
+    clock = OnMemory.clock
+    bus = OnMemory.bus
+    ledger = OnMemory.ledger
+
+
+class TestRepliesOverTheMemoryBus(OverReplies, OnMemory if IS_LONG else ShortSuite):  # type: ignore[misc]
     pass
 
 
-if IS_LONG:
+class TestRepliesOverTheBusOfSqlite(OverReplies, OnSqlite):
+    __test__ = IS_LONG
 
-    class TestRepliesOverTheBusOfSqlite(OverReplies, OnSqlite):
-        pass
 
-    class TestRepliesOverNats(OverReplies, OnNats):
-        pass
+class TestRepliesOverNats(OverReplies, OnNats):
+    __test__ = IS_LONG
 
-    class TestRepliesOverTheBusOfPostgres(OverReplies, OnPostgres):
-        pass
 
-    class TestRepliesToTemporal(TemporalOnSqlite):
-        @pytest.fixture
-        async def harness(
-            self, ledger: Ledger, bus: Bus, make_temporal_engine: Callable[[Ledger, Bus, Clock], Engine]
-        ) -> AsyncIterator[EngineHarness]:
-            clock, make = SystemClock(), make_temporal_engine
-            async with ReplyHarness(ledger, bus, clock, make, kill_temporal_engine, answers_at_once=False) as harness:
-                yield harness
+class TestRepliesOverTheBusOfPostgres(OverReplies, OnPostgres):
+    __test__ = IS_LONG
+
+
+class TestRepliesToTemporal(TemporalOnSqlite):
+    __test__ = IS_LONG
+
+    @pytest.fixture
+    async def harness(
+        self, ledger: Ledger, bus: Bus, make_temporal_engine: Callable[[Ledger, Bus, Clock], Engine]
+    ) -> AsyncIterator[EngineHarness]:
+        clock, make = SystemClock(), make_temporal_engine
+        async with ReplyHarness(ledger, bus, clock, make, kill_temporal_engine, answers_at_once=False) as harness:
+            yield harness

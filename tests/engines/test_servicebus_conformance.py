@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from msgspec.structs import replace
-from tests.engines.test_engine_conformance import SETTINGS, OutboxSuite, kill_engine
+from tests.engines.test_engine_conformance import SETTINGS, OutboxFairness, OutboxSuite, kill_engine
+from tests.long_form import sized
 from tests.servicebus_server import ProvisionedBus, ServerThread
 
 from lucius.domain.callbacks import CallbackKey, TokenSigner
@@ -26,6 +27,7 @@ from lucius.ports.ledger import Ledger
 from lucius.ports.observer import Observer
 from lucius.sql.schema import upgrade
 from lucius.sql.sqlite import SqliteDatabase
+from lucius.testing.engine_flood import EngineFlood
 from lucius.testing.engine_harness import EngineHarness
 from lucius.testing.samples import STEP_IDS, ShiftedClock
 
@@ -72,7 +74,10 @@ async def shared_bus(servicebus_server: ServerThread) -> AsyncIterator[CountedBu
 
 
 @pytest.mark.asyncio(loop_scope="module")
-class TestSqliteLedgerAndServiceBus(OutboxSuite):
+class TestSqliteLedgerAndServiceBus(OutboxSuite, OutboxFairness, EngineFlood):
+    flood_jobs = sized(300, 10_000)
+    small_jobs = sized(12, 40)
+
     @pytest_asyncio.fixture(loop_scope="module")
     async def bus(self, shared_bus: CountedBus) -> AsyncIterator[CountedBus]:
         yield shared_bus

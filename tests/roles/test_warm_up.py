@@ -16,7 +16,7 @@ import lucius
 
 PACKAGE = Path(lucius.__file__).parent
 PROCESSES = 3
-ELSEWHERE = ("type_hint", "hints[name]", "msgspec.defstruct('FirstItems', fields, array_like=True, frozen=True)")
+ELSEWHERE = ("type_hint", "hints[name]", "first_items")
 """What workflows are told, tested below; settings, read before threads; items of batches, in the event loop alone."""
 
 IS_BUILT = """

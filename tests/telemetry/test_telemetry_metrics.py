@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,16 @@ from lucius.clocks import SystemClock
 from lucius.domain.attempt import Failure, Verdict
 from lucius.domain.inputs import Acked, CancelAsked, DeadlinePassed, Published, PublishFailed, Resulted
 from lucius.domain.routing import LANE_TOPICS, Mode
+from lucius.domain.time import Instant
 from lucius.ledgers.memory import MemoryLedger
 from lucius.ports.bus import DeliveryRef, Message, Subscription
-from lucius.ports.ledger import LedgerUnavailable, Repairs
+from lucius.ports.ledger import LedgerUnavailable, OutboxRow, Repairs
 from lucius.ports.observer import Observers
 from lucius.ports.registry import Globals, RegistrySnapshot, Tenant
+from lucius.ports.workers import Sighting, WorkerKind
 from lucius.telemetry import METRICS_CONTENT_TYPE, MetricsObserver
 from lucius.telemetry.tenant_counts import TENANTS_MAX
+from lucius.usecases.sightings import Sightings
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
@@ -205,6 +208,19 @@ def test_every_hook_is_counted(metrics: MetricsObserver) -> None:
     assert Shown(metrics)("lucius_circuit_open") == 0
 
 
+class NoWorkers:
+    """Only what this process sees is shown."""
+
+    async def write(self, sightings: Sequence[Sighting]) -> None:
+        raise NotImplementedError
+
+    async def newest(self, limit: int) -> list[Sighting]:
+        raise NotImplementedError
+
+    async def forget(self, seen_before: Instant, kept_max: int) -> int:
+        raise NotImplementedError
+
+
 def snapshot_of(*tenants: Tenant) -> RegistrySnapshot:
     settings = Globals(max_inflight=50, max_inflight_per_tenant=10, max_inflight_per_mode={Mode.BURST: 20})
     return RegistrySnapshot("v", {}, {}, {tenant.id: tenant for tenant in tenants}, settings)
@@ -220,7 +236,11 @@ async def test_gauges_show_what_ledger_and_bus_hold(metrics: MetricsObserver, dr
     await bus.declare([Subscription(topic="orchestrator-events", name="orchestrator")])
     await bus.publish([Message(id="2", topic="orchestrator-events", body=b"{}", properties={})])
     await bus.dead_letter([DeliveryRef("orchestrator-events", "orchestrator", "2")], "broken")
-    await metrics.collect(ledger, bus, snapshot_of(Tenant(id="acme", max_inflight=5), Tenant(id="idle")))
+    sightings = Sightings(NoWorkers(), clock)
+    sightings.saw(WorkerKind.SERVICE, "ocr", "scanner-1")
+    sightings.saw(WorkerKind.SERVICE, "ocr", "scanner-2")
+    snapshot = snapshot_of(Tenant(id="acme", max_inflight=5), Tenant(id="idle"))
+    await metrics.collect(ledger, bus, snapshot, sightings=sightings)
     shown = Shown(metrics)
     assert shown("lucius_runbook_dead_messages", topic="orchestrator-events", subscription="orchestrator") == 1
     assert not shown.has("lucius_runbook_dead_messages", topic="global-bus-p3", subscription="ocr")
@@ -229,6 +249,12 @@ async def test_gauges_show_what_ledger_and_bus_hold(metrics: MetricsObserver, dr
     assert shown("lucius_lane_depth", lane="global-bus-p3", service="ocr", state="ready") == 1
     assert shown("lucius_lane_depth", lane="global-bus-p3", service="ocr", state="dead") == 0
     assert shown.has("lucius_lane_oldest_seconds", lane="global-bus-p3", service="ocr")
+    assert shown("lucius_lane_redelivered", lane="global-bus-p3", service="ocr") == 0
+    assert shown("lucius_lane_consumers", service="ocr") == 2
+    (job,) = [row for row in await ledger.outbox(10) if isinstance(row, OutboxRow)]
+    lane = LANE_TOPICS[job.routing.lane]
+    assert shown("lucius_lane_unsent", lane=lane, service=job.service, waits_for="bus") == 1
+    assert shown("lucius_lane_unsent", lane=lane, service=job.service, waits_for="tenant_cap") == 0
     assert shown("lucius_inflight", scope="global") == 1
     assert shown("lucius_inflight_limit", scope="global") == 50
     assert shown("lucius_inflight_limit", scope="mode:BURST") == 20

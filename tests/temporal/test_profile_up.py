@@ -32,8 +32,7 @@ def test_profile_runs_jobs_restarts_what_dies_and_leaves_nothing_behind(tmp_path
         assert profile.data.stat().st_mode & 0o066 == 0
         assert all(path.stat().st_mode & 0o077 == 0 for path in profile.data.iterdir())
 
-        told = profile.wait_for(r"  management   ((?:\w+ http\S+\s+)+)data").split()
-        management = dict(zip(told[::2], told[1::2], strict=True))
+        management = profile.management()
         assert set(management) == {"worker", "api", "reconciler", "runbooks", "scheduler"}
         for role, address in management.items():
             found = httpx.get(f"{address}/readyz", timeout=30, trust_env=False).json()

@@ -338,6 +338,45 @@ class Retried(TypedDict):
     detail: Annotated[str | None, Meta(description="Why not")]
 
 
+class InFlight(TypedDict):
+    scope: Annotated[str, Meta(description="`global`, or a tenant")]
+    inflight: WholeNumber
+    max_inflight: WholeNumber
+
+
+class Overview(TypedDict):
+    windows: Annotated[
+        dict[str, dict[str, int]],
+        Meta(description="For the last `hour`, `day` and `week`: jobs `ACCEPTED`, and jobs that ended, by state"),
+    ]
+    waiting: Annotated[dict[str, int], Meta(description="Open jobs by what they wait for")]
+    inflight: list[InFlight]
+
+
+class FailureGroup(TypedDict):
+    error_signature: str | None
+    jobs: WholeNumber
+    tenants: Annotated[int, Meta(description="How many tenants they are of")]
+    first_at: Moment
+    last_at: Moment
+    newest_jobId: JobId
+
+
+class FailureList(Page):
+    items: list[FailureGroup]
+    scanned: Annotated[int, Meta(description="Failed jobs that were looked at, the newest")]
+    cut_off: Annotated[bool, Meta(description="Whether there are more failed jobs, older than those")]
+
+
+class LaneSample(TypedDict):
+    at: Moment
+    oldest_seconds: Annotated[list[float], Meta(description="By lane: the age of the oldest message that waits, or 0")]
+
+
+class LaneHistory(Page):
+    items: list[LaneSample]
+
+
 class ConsoleLink(TypedDict):
     url: Annotated[str, Meta(description="Opens the console; good for one use")]
     expires_at: Moment

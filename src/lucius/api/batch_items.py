@@ -31,8 +31,8 @@ _TOO_MANY = "Expected `array` of at most length"
 @lru_cache(maxsize=16)
 def _splitter(count: int) -> msgspec.json.Decoder[msgspec.Struct]:
     fields = [(f"item_{index}", Raw, _ABSENT) for index in range(count)]
-    items = msgspec.defstruct("Items", fields, array_like=True, frozen=True, forbid_unknown_fields=True)
-    return msgspec.json.Decoder(items)
+    first_items = msgspec.defstruct("FirstItems", fields, array_like=True, frozen=True, forbid_unknown_fields=True)
+    return msgspec.json.Decoder(first_items)
 
 
 def split(array: Raw, name: str, count_max: int) -> list[Raw]:

@@ -67,7 +67,7 @@ class NewOperation(Struct, frozen=True, forbid_unknown_fields=True):
 @listing
 async def preview(call: Call) -> Response:
     body = await read_typed(call.request, SMALL_BODY_BYTES_MAX, OperationPreview)
-    found = await call.context.bulk.preview(body.action, _filter(call, body.filter))
+    found = await call.context.bulk.preview(body.action, read_filter(call, body.filter))
     sample = await shown(call, found.sample)
     return answer(answers.OperationPreviewed(action=body.action, count=found.count, sample=sample))
 
@@ -77,7 +77,7 @@ async def create(call: Call) -> Response:
     body = await read_typed(call.request, SMALL_BODY_BYTES_MAX, NewOperation)
     wish = BulkWish(
         action=body.action,
-        filter=_filter(call, body.filter),
+        filter=read_filter(call, body.filter),
         reason=_reason(body.reason),
         rate_per_second=_within("rate_per_second", body.rate_per_second, RATE_MIN, RATE_MAX),
         canary=int(_within("canary", body.canary, 0, NUMBER_MAX)),
@@ -118,7 +118,7 @@ async def list_outcomes(call: Call) -> Response:
     operation = await call.context.bulk.get(_operation_id(call), call.caller.tenants)
     wanted = None if status is None else ItemStatus(status)
     items, following = await call.context.bulk.items(operation, limit, cursor, wanted)
-    return answer(answers.OutcomeList(items=[_show_item(item) for item in items], next=following))
+    return answer(answers.OutcomeList(items=[show_item(item) for item in items], next=following))
 
 
 async def _steer(call: Call, move: BulkMove) -> Response:
@@ -143,7 +143,7 @@ def _operation_id(call: Call) -> str:
     return operation_id
 
 
-def _filter(call: Call, given: OperationFilter) -> BulkFilter:
+def read_filter(call: Call, given: OperationFilter) -> BulkFilter:
     """With the tenants that the caller may touch: an operation never reaches beyond them."""
     visible = call.caller.tenants
     tenants = None if visible is None else tuple(sorted(visible))
@@ -226,7 +226,7 @@ def show_operation(operation: BulkOperation) -> answers.Operation:
     }
 
 
-def _show_item(item: BulkItem) -> answers.OperationOutcome:
+def show_item(item: BulkItem) -> answers.OperationOutcome:
     return {
         "jobId": item.job_id,
         "tenant_id": item.tenant_id,

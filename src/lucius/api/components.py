@@ -33,6 +33,7 @@ from lucius.domain.fields import IDEMPOTENCY_KEY_CHARS_MAX
 from lucius.domain.job import JobStatus
 from lucius.domain.json_types import Moment, ref
 from lucius.domain.step import StepStatus
+from lucius.domain.waiting import WAIT_CAUSES
 from lucius.runbooks.core import answers as runbook_answers
 from lucius.settings import Settings
 
@@ -127,6 +128,7 @@ def components(settings: Settings) -> dict[str, Schema]:
         "OutcomeStatus": text(enum=[status.value for status in ItemStatus]),
         "Signature": text(minLength=1, maxLength=1_000),
         "JobStatus": text(enum=[status.value for status in JobStatus]),
+        "WaitCause": text(enum=list(WAIT_CAUSES)),
         "StepStatus": text(enum=[status.value for status in StepStatus]),
         "ErrorCode": text(enum=list(STATUS_OF)),
         "TenantId": text(minLength=1, maxLength=128),

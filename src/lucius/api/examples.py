@@ -48,6 +48,7 @@ EXAMPLES: dict[str, Any] = {
         "rate_per_second": 5,
     },
     "previewOperation": {"action": "cancel", "filter": {"request_type": "OCR", "status": "QUEUED"}},
+    "createConsoleLink": {},
     "pauseOperation": {"reason": "look at the first failures"},
     "resumeOperation": {"reason": "these failures were expected"},
     "abandonOperation": {"reason": "not fixed yet"},

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from lucius.api import answers
 from lucius.api.endpoint import Call, answer
+from lucius.api.figures import visible_tenants
 from lucius.api.holding import HeldStream, hold, should_stop_waiting
 from lucius.api.job_views import show_event, show_job, show_step
 from lucius.api.lists import listing, shown
@@ -22,7 +23,7 @@ from lucius.domain.errors import CallerError, InfrastructureError, LuciusError
 from lucius.domain.fields import FieldFault, read_idempotency_key
 from lucius.domain.inputs import CancelAsked, ForceCancelAsked, Operation, PauseAsked, ResumeAsked
 from lucius.domain.job import Job, JobStatus
-from lucius.domain.routing import normal_form
+from lucius.domain.waiting import WAIT_CAUSES
 from lucius.ports.ledger import JobFilter
 from lucius.usecases.fair_slots import NoSlot
 from lucius.usecases.operate import Done
@@ -45,26 +46,27 @@ def read_job_id(call: Call) -> str:
     return job_id
 
 
+def read_job_filter(call: Call, parameters: Parameters) -> JobFilter:
+    """Within the tenants that the caller sees."""
+    tenant = parameters.text("tenant_id", 128)
+    return JobFilter(
+        tenants=visible_tenants(call, tenant),
+        status=parameters.choice("status", JobStatus),
+        request_type=parameters.text("request_type"),
+        created_from=parameters.moment("created_from"),
+        created_to=parameters.moment("created_to"),
+        error_signature=parameters.text("error_signature", 1_000),
+        wait_cause=parameters.choice("waits_for", WAIT_CAUSES),
+    )
+
+
 @listing
 async def list_jobs(call: Call) -> Response:
     parameters = Parameters(call.request)
-    tenant = parameters.text("tenant_id", 128)
-    status = parameters.choice("status", JobStatus)
-    request_type = parameters.text("request_type")
-    created_from, created_to = parameters.moment("created_from"), parameters.moment("created_to")
-    error_signature = parameters.text("error_signature", 1_000)
+    filter_ = read_job_filter(call, parameters)
     limit = parameters.whole("limit", PAGE_SIZE, 1, call.context.settings.page_size_max)
     cursor = parameters.job_cursor()
     parameters.close()
-    visible = call.caller.tenants
-    tenants = None if visible is None else tuple(sorted(visible))
-    if tenant is not None:
-        tenant_norm = normal_form(tenant)
-        tenants = (tenant_norm,) if call.caller.sees(tenant_norm) else ()
-    filter_ = JobFilter(
-        tenants=tenants, status=status, request_type=request_type, created_from=created_from, created_to=created_to,
-        error_signature=error_signature,
-    )  # fmt: skip
     jobs, after_id = await call.context.queries.jobs(filter_, limit, cursor)
     return answer(answers.JobList(items=await shown(call, jobs), next=after_id))
 
@@ -203,13 +205,18 @@ async def cancel(call: Call) -> Response:
 
 
 async def pause(call: Call) -> Response:
-    await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
-    return await _operate(call, PauseAsked(call.caller.name, read_key(call)))
+    reason = await _read_reason(call)
+    return await _operate(call, PauseAsked(call.caller.name, read_key(call), reason))
 
 
 async def resume(call: Call) -> Response:
-    await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
-    return await _operate(call, ResumeAsked(call.caller.name, read_key(call)))
+    reason = await _read_reason(call)
+    return await _operate(call, ResumeAsked(call.caller.name, read_key(call), reason))
+
+
+async def _read_reason(call: Call) -> str | None:
+    body = await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
+    return body.reason.replace("\x00", "").strip()[:REASON_CHARS_MAX] or None if body.reason else None
 
 
 async def _operate(call: Call, operation: Operation) -> Response:
@@ -218,9 +225,9 @@ async def _operate(call: Call, operation: Operation) -> Response:
 
 
 async def redrive(call: Call) -> Response:
-    await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
+    reason = await _read_reason(call)
     job_id, key = read_job_id(call), read_key(call)
-    done = await call.context.operations.redrive(job_id, call.caller.sees, key)
+    done = await call.context.operations.redrive(job_id, call.caller.sees, key, by=call.caller.name, reason=reason)
     return _done(done, key, {"Location": f"/v1/jobs/{done.job_id}"}, redrive_of=job_id)
 
 

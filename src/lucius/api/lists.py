@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import wraps
 
 import msgspec
@@ -32,19 +33,26 @@ async def shown(call: Call, jobs: Sequence[Job | UnreadableJob]) -> list[msgspec
     return items
 
 
+@asynccontextmanager
+async def list_slot(call: Call) -> AsyncIterator[None]:
+    """One of the list slots, shared fairly between callers. Raises `CallerError` (LISTS_SATURATED)."""
+    try:
+        async with call.context.list_slots.slot(call.caller.name):
+            yield
+    except NoSlot as error:
+        raise CallerError.of(
+            "LISTS_SATURATED",
+            f"too many lists are being read for this caller: {error}; request them one after another",
+            retry_after_seconds=RETRY_AFTER_SECONDS,
+        ) from None
+
+
 def listing(handler: Handler) -> Handler:
-    """Decorates a handler that reads a list: it waits for one of the list slots, shared fairly between callers."""
+    """Decorates a handler that reads a list: it waits for one of the list slots."""
 
     @wraps(handler)
     async def run(call: Call) -> Response:
-        try:
-            async with call.context.list_slots.slot(call.caller.name):
-                return await handler(call)
-        except NoSlot as error:
-            raise CallerError.of(
-                "LISTS_SATURATED",
-                f"too many lists are being read for this caller: {error}; request them one after another",
-                retry_after_seconds=RETRY_AFTER_SECONDS,
-            ) from None
+        async with list_slot(call):
+            return await handler(call)
 
     return run

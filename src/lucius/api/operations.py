@@ -6,6 +6,7 @@ from lucius.api import admin, callbacks, commands, jobs, sightings
 from lucius.api.bulk_table import BULK_OPERATIONS
 from lucius.api.console_links import CONSOLE_OPERATIONS
 from lucius.api.endpoint import Handler
+from lucius.api.figures import FIGURE_OPERATIONS
 from lucius.api.operation import BODY_ERRORS, HELD_ERRORS, LIMIT, LIST_ERRORS, Operation, Parameter
 from lucius.api.runbook_operations import RUNBOOK_OPERATIONS
 
@@ -25,6 +26,7 @@ LIST_JOBS = (
     Parameter("created_from", "query", "Moment", "Only jobs accepted at this time or later"),
     Parameter("created_to", "query", "Moment", "Only jobs accepted before this time"),
     Parameter("error_signature", "query", "Signature", "Only jobs that failed for this reason"),
+    Parameter("waits_for", "query", "WaitCause", "Only open jobs that wait for this"),
     LIMIT,
     CURSOR,
 )
@@ -163,6 +165,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     *BULK_OPERATIONS,
     *CONSOLE_OPERATIONS,
+    *FIGURE_OPERATIONS,
     *RUNBOOK_OPERATIONS,
     Operation(
         method="GET", path="/healthz", name="healthz", handler=admin.healthz, tag="machines",

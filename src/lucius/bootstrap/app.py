@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine
 from lucius.ports.observer import Observer, Observers
 from lucius.ports.readiness import Check
+from lucius.ports.workers import WorkerKind
 from lucius.private_files import make_private_folder
 from lucius.registries.files import FileRegistry, Overrides
 from lucius.settings import Settings, SettingsError
@@ -44,6 +46,8 @@ from lucius.usecases.changes import Changes
 from lucius.usecases.complete import Completion
 from lucius.usecases.console_sessions import ConsoleSessions
 from lucius.usecases.fair_slots import FairSlots
+from lucius.usecases.figures import Figures
+from lucius.usecases.lane_history import SAMPLE_SECONDS, LaneHistory
 from lucius.usecases.lanes import Lanes
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
@@ -155,6 +159,9 @@ async def open_app(
         watcher = asyncio.create_task(registry.watch(settings.registry_reload_seconds), name="registry")
         stack.callback(watcher.cancel)
         queries = Queries(ledger, engine)
+        lanes = LaneHistory(bus, clock)
+        if settings.has_console:
+            stack.callback(every(SAMPLE_SECONDS, "lane history", lanes.take, observer).cancel)
         authenticator = Authenticator(settings)
         checks = app_checks(ledger, bus, engine, registry, authenticator, runbooks, schedules)
         checks.append(clock_check(clock, settings.clock_skew_seconds_max))
@@ -164,7 +171,8 @@ async def open_app(
 
         completion = Completion(engine, signer, clock, observer, terms_of, settings.artifacts_bytes_max)
         if settings.bus_replies and takes_replies:
-            replies = Replies(bus, ledger, completion, observer, settings.artifacts_bytes_max)
+            saw = partial(sightings.saw, WorkerKind.SERVICE)
+            replies = Replies(bus, ledger, completion, observer, settings.artifacts_bytes_max, saw)
             await stack.enter_async_context(replies)
             checks.append(Check(name="replies", look=replies.health, is_vital=False))
         management = manage(checks, metrics, ledger, bus, runbooks, registry, sightings)
@@ -189,6 +197,8 @@ async def open_app(
             sightings=sightings,
             lanes=Lanes(bus, ledger, sightings),
             queries=queries,
+            figures=Figures(ledger, registry, clock),
+            lane_history=lanes,
             runbooks=runbooks,
             engine=engine,
             ledger=ledger,

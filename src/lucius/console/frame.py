@@ -39,6 +39,7 @@ SECTIONS = (
     ("overview", "Overview", "/"),
     ("jobs", "Jobs", "/jobs"),
     ("dead-letters", "Dead letters", "/dead-letters"),
+    ("operations", "Operations", "/operations"),
     ("batches", "Batches", "/batches"),
 )
 """The menu: name, words, path."""

@@ -50,12 +50,13 @@ class View(Struct, frozen=True, kw_only=True):
 
     @property
     def call(self) -> Call:
-        """For what the API's handlers share."""
+        """For what the API's handlers share. Its request has only the page's own parameters."""
 
         async def admit(request: Request) -> Principal:
             return self.visitor.principal
 
-        return Call(self.request, self.context, self.visitor.principal, admit)
+        request = Request({**self.request.scope, "query_string": urlencode(self.query).encode()}, self.request.receive)
+        return Call(request, self.context, self.visitor.principal, admit)
 
     def require(self, role: str) -> None:
         if not self.visitor.may(role):

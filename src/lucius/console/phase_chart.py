@@ -18,7 +18,7 @@ EDGE = 0.02
 """Of the axis, left free at both ends."""
 MINUTE = 60_000
 
-_BAR = Markup('<rect class="bar {}" x="{:.2f}%" y="{}" width="{:.2f}%" height="14" rx="2"><title>{}</title></rect>')
+_BAR = Markup('<rect class="span {}" x="{:.2f}%" y="{}" width="{:.2f}%" height="14" rx="2"><title>{}</title></rect>')
 _DUE = Markup('<path class="due" d="M0 -6 L6 0 L0 6 L-6 0 Z"></path>')
 _PLACED = Markup('<svg x="{:.2f}%" y="{}" overflow="visible"><title>{}</title>{}</svg>')
 _LABEL = Markup('<text class="{}" x="{:.2f}%" y="{}" text-anchor="{}">{}</text>')

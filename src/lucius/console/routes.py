@@ -11,16 +11,29 @@ from starlette.routing import BaseRoute, Mount, Route
 from lucius.app_context import AppContext
 from lucius.console.frame import HEADERS, Frame
 from lucius.console.page import Act, Download, Page
-from lucius.console.pages import batch, batch_acts, batch_members, batches, overview
+from lucius.console.pages import (
+    batch,
+    batch_acts,
+    batch_members,
+    batches,
+    dead_letters,
+    job,
+    jobs,
+    operations,
+    overview,
+)
 from lucius.console.sign_in import SignIn
 from lucius.console.site import site_of
 from lucius.console.stream import Streams
 from lucius.console.templating import STATIC, open_templates
 from lucius.domain.errors import CallerError
 
-PAGES: tuple[Page, ...] = (overview.PAGE, batches.PAGE, batch.PAGE, batch_members.PAGE, batch_members.MEMBER_PAGE)
-ACTS: tuple[Act, ...] = (*batch_acts.ACTS,)
-DOWNLOADS: tuple[Download, ...] = (*batch.DOWNLOADS,)
+PAGES: tuple[Page, ...] = (
+    overview.PAGE, jobs.PAGE, job.PAGE, dead_letters.PAGE, *operations.PAGES, batches.PAGE, batch.PAGE,
+    batch_members.PAGE, batch_members.MEMBER_PAGE,
+)  # fmt: skip
+ACTS: tuple[Act, ...] = (*job.ACTS, *operations.ACTS, *batch_acts.ACTS)
+DOWNLOADS: tuple[Download, ...] = (*jobs.DOWNLOADS, *batch.DOWNLOADS)
 
 FILES = {
     "console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml",
@@ -62,9 +75,9 @@ def _console(frame: Frame) -> Starlette:
 
     routes = [
         *(Route(path, run, methods=[method]) for method, path, run in SignIn(frame).endpoints()),
+        *(Route(download.path, frame.download(download), methods=["GET"]) for download in DOWNLOADS),
         *(Route(page.path, frame.page(page), methods=["GET"]) for page in PAGES),
         *(Route(act.path, frame.act(act), methods=["POST"]) for act in ACTS),
-        *(Route(download.path, frame.download(download), methods=["GET"]) for download in DOWNLOADS),
         Route("/stream", frame.guarded(stream), methods=["GET"]),
         Route("/static/{name:path}", _static, methods=["GET"]),
     ]

@@ -33,12 +33,15 @@ def instant(value: Instant | str | None) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(text, text[:19].replace("T", " ") + " UTC")
 
 
-def countdown(value: Instant | str | None) -> Markup:
-    """A time, with how long it is until then, which the script keeps up to date."""
+def countdown(value: Instant | str | None, kind: str = "") -> Markup:
+    """A time, with how long it is until then, which the script keeps up to date; `short`: only that."""
     if value is None:
         return Markup("")
-    text = iso(value) if isinstance(value, int) else str(value)
-    return Markup('<time datetime="{}" data-countdown>{}</time>').format(text, text[:19].replace("T", " ") + " UTC")
+    text, shown = (
+        iso(value) if isinstance(value, int) else str(value),
+        '<time datetime="{}" data-countdown="{}">{}</time>',
+    )
+    return Markup(shown).format(text, kind, text[:19].replace("T", " ") + " UTC")  # noqa: S704 - a constant
 
 
 def number(value: float) -> str:

@@ -70,6 +70,10 @@ def _accept(fact: Accepted, now: Instant, id_source: IdSource) -> Decision:
     extra = {"redrive_of": fact.spec.redrive_of} if fact.spec.redrive_of else {}
     if fact.redrive_key is not None:
         extra["idempotency_key"] = fact.redrive_key
+    if fact.redriven_by is not None:
+        extra["by"] = fact.redriven_by
+    if fact.redrive_reason is not None:
+        extra["reason"] = fact.redrive_reason
     draft.record("ACCEPTED", None, lane=fact.spec.routing.lane, mode=fact.spec.routing.resolved_mode, **extra)
     if fact.spec.not_before is None or fact.spec.not_before <= now:
         draft.start_attempt(draft.current_index)

@@ -18,6 +18,8 @@ class Accepted(Struct, frozen=True):
     done: tuple[Step, ...] = ()
     redrive_key: str | None = None
     """The caller's idempotency key for the redrive."""
+    redriven_by: str | None = None
+    redrive_reason: str | None = None
 
 
 class Published(Struct, frozen=True):
@@ -135,11 +137,13 @@ class ForceCancelAsked(Struct, frozen=True):
 class PauseAsked(Struct, frozen=True):
     by: str
     key: str | None = None
+    reason: str | None = None
 
 
 class ResumeAsked(Struct, frozen=True):
     by: str
     key: str | None = None
+    reason: str | None = None
 
 
 Callback = Acked | HeartbeatSeen | Resulted

@@ -31,6 +31,9 @@ _CAUSES = {
 }
 
 
+WAIT_CAUSES = ("START", "BUS", "TENANT_CAP", "ACK", "RESULT", "RETRY", "RESUME")
+
+
 def wait_cause(job: Job) -> str | None:
     """What the job waits for, in one word; None once it has ended."""
     if job.is_terminal:

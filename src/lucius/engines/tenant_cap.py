@@ -27,6 +27,8 @@ LINES_MAX = 2_000
 """Lines in which attempts are held that one look finds; a look follows every few moments."""
 RECOUNT_SECONDS = 0.1
 """How often a process asks whether what it has counted was acknowledged elsewhere, while something waits for it."""
+GATHER_SECONDS = 0.01
+"""After an ACK, others are waited for: releasing several at once costs little more than releasing one."""
 ASKED_MAX = 5_000
 """Jobs that one such question is about."""
 
@@ -48,6 +50,8 @@ class TenantCap:
         self._unacknowledged: dict[HeldLine, set[str]] = {}
         self._counted_in: dict[str, HeldLine] = {}
         self._waiting: set[HeldLine] = set()
+        self._newly_waiting: set[HeldLine] = set()
+        """Lines in which an attempt was held since the ledger was last asked about them."""
         self._has_counted = False
         self._has_news = asyncio.Event()
 
@@ -108,7 +112,9 @@ class TenantCap:
         """If the attempt is held, there is something to release when its turn comes."""
         attempt = job.steps[job.current_index].attempt
         if attempt is not None and attempt.is_held:
-            self._waiting.add(_line(job))
+            line = _line(job)
+            self._waiting.add(line)
+            self._newly_waiting.add(line)
             self._has_news.set()
 
     def forget(self, job_id: str) -> None:
@@ -142,8 +148,8 @@ class TenantCap:
                     self._waiting.update(await self._ledger.held_lines(LINES_MAX))
                 if now - recounted_at >= RECOUNT_SECONDS:
                     recounted_at = now
-                    await self._recount([line for line in self._waiting if not self._room(line)])
-                for line in [line for line in self._waiting if self._room(line)]:
+                    await self._recount([line for line in self._waiting if self._room(line) == 0])
+                for line in [line for line in self._waiting if self._room(line) > 0]:
                     await self._release(line, release)
             except Exception as error:
                 observer.loop_failed(LOOP, error)
@@ -154,11 +160,12 @@ class TenantCap:
             try:
                 async with asyncio.timeout(pause):
                     await self._has_news.wait()
+                    await asyncio.sleep(GATHER_SECONDS)
             except TimeoutError:
                 pass
 
     def _room(self, line: HeldLine) -> int:
-        return self._maximum - len(self._unacknowledged.get(line, ()))
+        return max(0, self._maximum - len(self._unacknowledged.get(line, ())))
 
     async def _recount(self, full: Iterable[HeldLine]) -> None:
         """Forget what was acknowledged elsewhere."""
@@ -171,10 +178,11 @@ class TenantCap:
 
     async def _release(self, line: HeldLine, release: Release) -> None:
         room = self._room(line)
-        self._waiting.discard(line)  # Whatever is held from now on adds it again.
+        self._newly_waiting.discard(line)
         job_ids = await self._ledger.held(line, self._engine, room)
-        if len(job_ids) == room:
-            self._waiting.add(line)
+        if len(job_ids) < room and line not in self._newly_waiting:
+            self._waiting.discard(line)
+        job_ids = job_ids[: self._room(line)]
         for job_id in job_ids:
             self._count(job_id, line)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
 
@@ -22,6 +23,8 @@ from lucius.ports.ledger import (
     Committed,
     Conflict,
     Duplicate,
+    FailureGroup,
+    FailureGroups,
     HeldLine,
     JobFilter,
     JobKey,
@@ -43,6 +46,7 @@ class MemoryLedger:
         self._slots: dict[str, int] = {}
         self._webhooks: dict[str, Webhook] = {}
         self._closings: dict[str, Closing] = {}
+        self._counts: Counter[tuple[int, str, str]] = Counter()
 
     async def __aenter__(self) -> MemoryLedger:
         return self
@@ -85,6 +89,7 @@ class MemoryLedger:
             if current is None or current.revision != change.before.revision:
                 return Conflict()
         self._move_slots(change)
+        self._count(change)
         job = self._with_noted_holders(job)
         self._jobs[job.job_id] = replace(job, revision=job.revision + 1)
         attempts = self._attempts.setdefault(job.job_id, {})
@@ -118,6 +123,13 @@ class MemoryLedger:
         self._jobs[job_id] = replace(job, steps=steps)
         self._attempts[job_id][step_index, attempt_no] = attempt
         return attempt.acked_by
+
+    def _count(self, change: Change) -> None:
+        job, before = change.after, change.before
+        if before is None:
+            self._counts[job.spec.created_at // 60_000, job.spec.tenant_id, "ACCEPTED"] += 1
+        if job.completed_at is not None and (before is None or before.completed_at is None):
+            self._counts[job.completed_at // 60_000, job.spec.tenant_id, str(job.status.value)] += 1
 
     def _move_slots(self, change: Change) -> None:
         was_open = change.before is not None and not change.before.is_terminal
@@ -230,6 +242,26 @@ class MemoryLedger:
     async def inflight(self) -> dict[str, int]:
         return {scope: count for scope, count in self._slots.items() if count}
 
+    async def counts(self, since: Instant, tenants: Sequence[str] | None) -> dict[str, int]:
+        counted: Counter[str] = Counter()
+        for (minute, tenant_id, outcome), jobs in self._counts.items():
+            if minute >= since // 60_000 and (tenants is None or tenant_id in tenants):
+                counted[outcome] += jobs
+        return dict(counted)
+
+    async def count_wait_causes(self, tenants: Sequence[str] | None) -> dict[str, int]:
+        open_ = (job for job in self._jobs.values() if tenants is None or job.spec.tenant_id in tenants)
+        return dict(Counter(cause for job in open_ if (cause := wait_cause(job)) is not None))
+
+    async def failures(self, filter_: JobFilter, scanned_max: int, limit: int) -> FailureGroups:
+        found = [job for job in await self.jobs(_failed(filter_), scanned_max + 1, None) if isinstance(job, Job)]
+        by_reason: dict[str | None, list[Job]] = {}
+        for job in found[:scanned_max]:
+            by_reason.setdefault(error_signature(job), []).append(job)
+        groups = [_group(reason, jobs) for reason, jobs in by_reason.items()]
+        groups.sort(key=lambda group: (-group.jobs, group.error_signature or ""))
+        return FailureGroups(groups[:limit], min(len(found), scanned_max), len(found) > scanned_max)
+
     async def webhooks_due(
         self, now: Instant, after_tenant: str, tenants_max: int, per_tenant_max: int
     ) -> list[Webhook]:
@@ -318,6 +350,27 @@ def _is_orphaned(job: Job, claimed_max: Instant) -> bool:
     return step.status is StepStatus.DISPATCHING and not is_claimable
 
 
+def _failed(filter_: JobFilter) -> JobFilter:
+    return JobFilter(
+        tenants=filter_.tenants,
+        status=JobStatus.FAILED_FINAL,
+        created_from=filter_.created_from,
+        dead_letter=filter_.dead_letter,
+    )
+
+
+def _group(reason: str | None, jobs: list[Job]) -> FailureGroup:
+    ends = [job.completed_at or job.updated_at for job in jobs]
+    return FailureGroup(
+        error_signature=reason,
+        jobs=len(jobs),
+        tenants=len({job.spec.tenant_id for job in jobs}),
+        first_at=min(ends),
+        last_at=max(ends),
+        newest_id=max(job.job_id for job in jobs),
+    )
+
+
 def _matches(job: Job, wanted: JobFilter, closing: Closing | None) -> bool:
     spec = job.spec
     return (
@@ -329,6 +382,7 @@ def _matches(job: Job, wanted: JobFilter, closing: Closing | None) -> bool:
         and (wanted.created_from is None or spec.created_at >= wanted.created_from)
         and (wanted.created_to is None or spec.created_at < wanted.created_to)
         and (wanted.job_id is None or spec.job_id == wanted.job_id)
+        and (wanted.wait_cause is None or wait_cause(job) == wanted.wait_cause)
         and (wanted.open_on is None or (job.engine == wanted.open_on and not job.is_terminal))
         and (not wanted.dead_letter or (job.status is JobStatus.FAILED_FINAL and closing is None))
         and (not wanted.dismissed or (closing is not None and closing.by is not None))

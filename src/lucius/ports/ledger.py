@@ -118,6 +118,8 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     """Only jobs that failed for good and have no `Closing`: nobody has redriven or dismissed them."""
     dismissed: bool = False
     """Only dead letters that were dismissed."""
+    wait_cause: str | None = None
+    """Only jobs that have not ended and wait for this: see `domain.waiting`."""
     open_on: str | None = None
     """Only jobs that have not ended and are driven by this engine."""
     job_id: str | None = None
@@ -135,6 +137,27 @@ class Closing(Struct, frozen=True, kw_only=True):
     """Who dismissed it, and why."""
     redriven_as: str | None = None
     """The first job that redrives it, unless it was dismissed before."""
+
+
+class FailureGroup(Struct, frozen=True, kw_only=True):
+    """Jobs that failed for the same reason."""
+
+    error_signature: str | None
+    jobs: int
+    tenants: int
+    first_at: Instant
+    last_at: Instant
+    """When the first and the last of them ended."""
+    newest_id: str
+
+
+class FailureGroups(Struct, frozen=True):
+    groups: list[FailureGroup]
+    """The largest first."""
+    scanned: int
+    """Failed jobs that were looked at."""
+    is_cut_off: bool
+    """Whether there are more, older than those."""
 
 
 class JobKey(Struct, frozen=True):
@@ -273,6 +296,20 @@ class Ledger(AbstractAsyncContextManager["Ledger"], Protocol):
 
     async def inflight(self) -> dict[str, int]:
         """Jobs in flight by scope: `global`, `mode:<MODE>`, `tenant:<id>`; scopes with none may be missing."""
+        ...
+
+    async def counts(self, since: Instant, tenants: Sequence[str] | None) -> dict[str, int]:
+        """Jobs accepted (`ACCEPTED`) and ended (by state) since the minute of this time, of these tenants or of all.
+        Kept as counts, so that jobs that are pruned stay counted."""
+        ...
+
+    async def count_wait_causes(self, tenants: Sequence[str] | None) -> dict[str, int]:
+        """Open jobs by what they wait for."""
+        ...
+
+    async def failures(self, filter_: JobFilter, scanned_max: int, limit: int) -> FailureGroups:
+        """Failed jobs by reason; of the filter, `tenants`, `created_from` and `dead_letter` count. Looks at the
+        `scanned_max` newest at most."""
         ...
 
     async def webhooks_due(

@@ -27,6 +27,7 @@ from lucius.ports.ledger import (
     CommitOutcome,
     Conflict,
     Duplicate,
+    FailureGroups,
     HeldLine,
     JobFilter,
     JobKey,
@@ -295,6 +296,18 @@ class FaultyLedger:
     async def inflight(self) -> dict[str, int]:
         await self._meet()
         return await self.inside.inflight()
+
+    async def counts(self, since: Instant, tenants: Sequence[str] | None) -> dict[str, int]:
+        await self._meet()
+        return await self.inside.counts(since, tenants)
+
+    async def count_wait_causes(self, tenants: Sequence[str] | None) -> dict[str, int]:
+        await self._meet()
+        return await self.inside.count_wait_causes(tenants)
+
+    async def failures(self, filter_: JobFilter, scanned_max: int, limit: int) -> FailureGroups:
+        await self._meet()
+        return await self.inside.failures(filter_, scanned_max, limit)
 
     async def webhooks_due(
         self, now: Instant, after_tenant: str, tenants_max: int, per_tenant_max: int

@@ -12,6 +12,7 @@ from lucius.ports.bus import Bus, DeliveryRef, Message, Subscription
 from lucius.ports.ledger import Change, Committed, Conflict, Ledger, Saturated
 from lucius.testing.ledger_dead_letters import LedgerDeadLetters
 from lucius.testing.ledger_driver import LedgerDriver, heartbeat
+from lucius.testing.ledger_figures import LedgerFigures
 from lucius.testing.ledger_holders import LedgerHolders
 from lucius.testing.ledger_limits import LedgerLimits
 from lucius.testing.ledger_reading import LedgerReading
@@ -22,7 +23,9 @@ from lucius.testing.samples import ManualClock, tenant_limit
 __all__ = ["EnlistingSuite", "LedgerSuite"]
 
 
-class LedgerSuite(LedgerWriting, LedgerLimits, LedgerReading, LedgerUpkeep, LedgerHolders, LedgerDeadLetters):
+class LedgerSuite(
+    LedgerWriting, LedgerLimits, LedgerReading, LedgerUpkeep, LedgerHolders, LedgerDeadLetters, LedgerFigures
+):
     """Everything that the ledger port guarantees."""
 
 

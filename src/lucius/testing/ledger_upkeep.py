@@ -173,6 +173,14 @@ class LedgerUpkeep:
         assert await ledger.repair(clock.now(), CLAIM_SECONDS) == Repairs()
         assert await driver.read(job) == job
 
+    async def test_repair_leaves_attempts_that_are_held(self, ledger: Ledger, clock: ManualClock) -> None:
+        driver = LedgerDriver(ledger, clock)
+        clock.is_holding_back = True
+        job = await driver.create()
+        clock.advance(10 * CLAIM_SECONDS)
+        assert await ledger.repair(clock.now(), CLAIM_SECONDS) == Repairs()
+        assert await driver.read(job) == job
+
     async def test_repair_wakes_a_step_that_waits_for_a_row_already_closed(
         self, ledger: Ledger, clock: ManualClock
     ) -> None:

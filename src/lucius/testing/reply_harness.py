@@ -115,7 +115,9 @@ def reply(directive: dict[str, Any], fact: Callback | dict[str, Any]) -> Message
     body = msgspec.json.encode(content)
     about = f"{directive['jobId']}:{directive['stepId']}:{directive['attempt_no']}:{content.get('type')}"
     message_id = f"{about}:{hashlib.sha256(body).hexdigest()[:32]}"
-    return Message(id=message_id, topic=REPLY_TOPICS[directive["lane"]], body=body, properties={})
+    return Message(
+        id=message_id, topic=REPLY_TOPICS[directive["lane"]], body=body, properties={"service": directive["service"]}
+    )
 
 
 def _fields(fact: Callback) -> dict[str, Any]:

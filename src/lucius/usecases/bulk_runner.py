@@ -179,13 +179,14 @@ class BulkRunner:
         fact: Operation
         match operation.action:
             case BulkAction.REDRIVE:
-                return (await self._operations.redrive(job_id, sees, key, only_once=True)).job_id
+                by, reason = operation.by, operation.reason
+                return (await self._operations.redrive(job_id, sees, key, True, by, reason)).job_id
             case BulkAction.CANCEL:
                 fact = CancelAsked(operation.by, operation.reason, key)
             case BulkAction.PAUSE:
-                fact = PauseAsked(operation.by, key)
+                fact = PauseAsked(operation.by, key, operation.reason)
             case BulkAction.RESUME:
-                fact = ResumeAsked(operation.by, key)
+                fact = ResumeAsked(operation.by, key, operation.reason)
         return (await self._operations.apply(job_id, fact, sees)).job_id
 
 

@@ -15,6 +15,8 @@ from lucius.ports.ledger import Change
 from lucius.ports.observer import Observer
 
 DEBOUNCE_SECONDS = 0.25
+EVERY_TENANT = ("*",)
+"""Concerns tenants that are not known here: only those who see all tenants are told, others look now and then."""
 NAMES_MAX = 16
 """Names that one follower may ask for."""
 
@@ -104,16 +106,16 @@ class Changes(Observer):
                 self._tell(name, {change.after.spec.tenant_id})
 
     def operation_moved(self, operation_id: str, action: str, status: str, sentence: str) -> None:
-        self.note("operations")
+        self.note("operations", EVERY_TENANT)
 
     def operation_acted(self, action: str, outcome: str) -> None:
-        self.note("operations")
+        self.note("operations", EVERY_TENANT)
 
     def steps_moved(self, status: str, count: int, runbook: str = "") -> None:
-        self.note("runbooks")
+        self.note("runbooks", EVERY_TENANT)
 
     def batches_changed(self, batch_ids: Collection[int]) -> None:
-        self.note("batches")
+        self.note("batches", EVERY_TENANT)
         for batch_id in batch_ids:
             # Pieces of a batch have its own change number as their stamp: without a follower nothing is kept here.
-            self._tell(f"batch:{batch_id}", None)
+            self._tell(f"batch:{batch_id}", set(EVERY_TENANT))

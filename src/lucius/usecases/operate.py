@@ -72,7 +72,15 @@ class Operations:
             raise CallerError.of("CONFLICT", f"not possible while the job is {reply.status.value}")
         return Done(job_id, reply.status)
 
-    async def redrive(self, job_id: str, sees: Sees, key: str | None = None, only_once: bool = False) -> Done:
+    async def redrive(
+        self,
+        job_id: str,
+        sees: Sees,
+        key: str | None = None,
+        only_once: bool = False,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> Done:
         """A new job that starts at the first unfinished step of one that failed or was cancelled. `only_once`: not if
         it was redriven before, however that ended."""
         old = await self._queries.job(job_id, sees)
@@ -91,7 +99,7 @@ class Operations:
             claim = Claim(_claim_key(job_id, number), old.spec.idempotency_hash)
             holder = await self._holder(claim)
             if holder is None:
-                return await self._start(old, claim, key)
+                return await self._start(old, claim, key, by, reason)
             if key is not None and await was_made_by(self._ledger, holder.job_id, key):
                 return Done(holder.job_id, JobStatus(holder.status), replayed=True)
             if only_once:
@@ -122,7 +130,7 @@ class Operations:
         except LedgerUnavailable as error:
             raise InfrastructureError.unavailable(str(error)) from error
 
-    async def _start(self, old: Job, claim: Claim, key: str | None) -> Done:
+    async def _start(self, old: Job, claim: Claim, key: str | None, by: str | None, reason: str | None) -> Done:
         now, job_id = self._clock.now(), self._clock.job_id()
         term = (old.spec.deadline_at - max(old.spec.created_at, old.spec.not_before or 0)) / 1000
         spec = replace(
@@ -153,7 +161,7 @@ class Operations:
             for step, new_spec in zip(old.steps, steps, strict=True)
             if step.status is StepStatus.SUCCEEDED
         )
-        new = NewJob(fact=Accepted(spec, steps, done, key), claim=claim, limits=self._limits_of(old))
+        new = NewJob(fact=Accepted(spec, steps, done, key, by, reason), claim=claim, limits=self._limits_of(old))
         outcome = await self._engine.submit(new)
         match outcome:
             case Started():

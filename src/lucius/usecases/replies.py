@@ -8,10 +8,11 @@ a duplicate. See `docs/decisions/0039-replies-over-the-bus.md`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from lucius.domain.errors import CallerError, InfrastructureError, WorkerError
+from lucius.domain.inputs import Acked
 from lucius.domain.routing import REPLY_TOPICS
 from lucius.ports.bus import Bus, Delivery, DeliveryRef, Subscription
 from lucius.ports.ledger import Ledger
@@ -30,6 +31,7 @@ DELIVERIES_MAX = 1_000
 DEFECTS_MAX = 10
 """Deliveries after which a reply that fails because of a defect is a dead letter."""
 REASON_CHARS_MAX = 500
+SERVICE_CHARS_MAX = 128
 STOP_SECONDS = 5.0
 LOOP = "replies"
 
@@ -43,12 +45,20 @@ class Replies:
     """Takes replies while it is entered. Several processes may."""
 
     def __init__(
-        self, bus: Bus, ledger: Ledger, completion: Completion, observer: Observer, artifacts_bytes_max: int
+        self,
+        bus: Bus,
+        ledger: Ledger,
+        completion: Completion,
+        observer: Observer,
+        artifacts_bytes_max: int,
+        saw: Callable[[str, str], None] = lambda service, instance: None,
     ) -> None:
+        """`saw` is told which instance of which service has acknowledged a directive."""
         self._bus = bus
         self._ledger = ledger
         self._completion = completion
         self._observer = observer
+        self._saw = saw
         self._bytes_max = single_bytes_max(artifacts_bytes_max)
         self._is_ledger_away = False
         self._problem: str | None = None
@@ -111,6 +121,7 @@ class Replies:
                     raise one
                 await self._completion.conclude(one)
                 done.append(delivery.ref)
+                self._note(delivery, one)
             except WorkerError:
                 done.append(delivery.ref)
             except CallerError as error:
@@ -143,6 +154,11 @@ class Replies:
             return self._completion.begin(body, body.callback_token)
         except Exception as error:
             return error
+
+    def _note(self, delivery: Delivery, pending: PendingCallback) -> None:
+        service = delivery.properties.get("service")
+        if isinstance(pending.fact, Acked) and pending.fact.acked_by and isinstance(service, str):
+            self._saw(service[:SERVICE_CHARS_MAX], pending.fact.acked_by)
 
     def _refused(self, error: CallerError) -> str:
         self._observer.reply_refused(error.code)

@@ -20,6 +20,7 @@ class GridFollower:
         """Answers with changes alone, that had any."""
         self.cells: dict[tuple[int, int], str] = {}
         self.members: dict[int, tuple[str, str]] = {}
+        self.columns: list[Any] = []
 
     async def look(self) -> None:
         answer = await self._queries.grid(self._batch_id, self.number or None)
@@ -28,7 +29,7 @@ class GridFollower:
         named = zip(answer["member_ids"], answer["member_keys"], answer["member_states"], strict=True)
         if answer["whole"]:
             self.wholes += 1
-            self.members, self.cells = {}, _placed(answer)
+            self.members, self.cells, self.columns = {}, _placed(answer), list(answer["columns"])
         else:
             self.changes += bool(answer["cells"])
             places = zip(answer["cell_members"], answer["cell_columns"], strict=True)
@@ -47,6 +48,7 @@ class GridFollower:
         await self.look()
         there = await self._queries.grid(self._batch_id, None)
         assert there["number"] == self.number
+        assert there["columns"] == self.columns
         shown = {place: cell for place, cell in self.cells.items() if cell != NO_STEP}
         assert shown == {place: cell for place, cell in _placed(there).items() if cell != NO_STEP}
         assert {number: state for number, (_, state) in self.members.items()} == dict(

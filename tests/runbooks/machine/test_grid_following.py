@@ -50,6 +50,40 @@ async def test_changes_make_the_grid_of_the_tables_whatever_happens() -> None:
     assert followed > SEEDS * 10
 
 
+async def test_what_changes_a_whole_phase_is_followed_too(harness: Harness) -> None:
+    """The limit of failures, its end, a new version, a failed init and its retry, a cancelled batch."""
+    phases = {"one": ["a", "b"], "two": ["c"]}
+    offsets = {"two": "T+1h"}
+    await harness.publish(runbook(phases, offsets=offsets, init=["check"], max_failures=0))
+    await harness.batch("moves", ["x", "y", "z"])
+    follower = GridFollower(harness.queries, 1)
+
+    async def go_on(seconds: float = 0) -> None:
+        await harness.step(seconds)
+        await follower.compare()
+
+    await follower.compare()
+    harness.answer = lambda job: failure("no licence") if job.function == "check" else None
+    await go_on()  # Init fails, and the phases are skipped.
+    assert follower.columns == []
+    harness.answer = lambda job: SUCCESS if job.function == "check" else None
+    await harness.operations.retry(1, None, OPERATOR)
+    await go_on()
+    assert len(follower.columns) == 3
+    await go_on(1)
+    job = next(iter(harness.waiting.values()))
+    await harness.reply(job, failure("locked"))  # More failures than the limit allows.
+    await follower.compare()
+    assert list(follower.cells.values()).count("c") == 3
+    await harness.operations.resume(1, OPERATOR, "go on")
+    await follower.compare()
+    await harness.publish(runbook({"one": ["a", "b"], "three": ["d", "e"]}, offsets={"three": "T+2h"}))
+    await go_on(1)
+    assert [one["phase"] for one in follower.columns] == ["one", "one", "one", "one", "three", "three"]
+    await harness.operations.cancel(1, "enough", OPERATOR)
+    await follower.compare()
+
+
 async def test_a_change_that_is_committed_late_is_not_missed(postgres_url: str) -> None:
     """Two processes' worth of orchestrator answer for the same batch at once, while somebody follows."""
     clock = ManualClock()

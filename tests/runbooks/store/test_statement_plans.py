@@ -83,7 +83,6 @@ BY_KEY = {
     "resume a batch": steps.CANCELLED_OF_BATCH,
     "limit cancels": steps.CANCEL_PENDING,
     "forgive": phases.FORGIVE,
-    "grid of a phase": grid.OF_PHASE,
     "grid's members": grid.MEMBERS,
     "grid's changed members": grid.MEMBERS_BY_IDS,
     "grid's changed cells": grid.CELLS_BY_IDS,

@@ -5,11 +5,82 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lucius.api.figures import visible_tenants
+from lucius.console.causes import CAUSES
 from lucius.console.page import Page, Piece, View
+from lucius.domain.job import JobStatus
+from lucius.domain.routing import LANE_COUNT
+from lucius.domain.time import iso
+from lucius.usecases.figures import WINDOWS
+from lucius.usecases.lane_history import MINUTES
+
+TENANTS_SHOWN = 8
+GROUPS_SHOWN = 10
+HEAT_STEPS = (0.0, 10.0, 60.0, 300.0, 1_800.0)
+"""Seconds from which on a cell of the heat map is a step darker."""
 
 
-async def _load(view: View) -> Mapping[str, Any]:
-    return {"inflight": await view.context.ledger.inflight()}
+async def _counts(view: View) -> Mapping[str, Any]:
+    counts = await view.context.figures.counts(visible_tenants(view.call, None))
+    rows = [
+        (name, view.address("/jobs", created_from=iso(view.context.figures.since(name))), counts[name])
+        for name in WINDOWS
+    ]
+    return {"rows": rows, "statuses": JobStatus}
+
+
+async def _now(view: View) -> Mapping[str, Any]:
+    figures, tenants = view.context.figures, visible_tenants(view.call, None)
+    waiting = await figures.waiting(tenants)
+    inflight = await figures.inflight(tenants)
+    return {
+        "waiting": [(cause, *CAUSES[cause], waiting.get(cause, 0)) for cause in CAUSES],
+        "total": sum(waiting.values()),
+        "inflight": inflight[: TENANTS_SHOWN + 1],
+        "more": max(0, len(inflight) - TENANTS_SHOWN - 1),
+    }
+
+
+async def _failures(view: View) -> Mapping[str, Any]:
+    figures = view.context.figures
+    found = await figures.failures(visible_tenants(view.call, None), figures.since("day"), dead_letters=False)
+    return {"groups": found.groups[:GROUPS_SHOWN], "found": found, "more": len(found.groups) - GROUPS_SHOWN}
+
+
+async def _lanes(view: View) -> Mapping[str, Any]:
+    samples = list(view.context.lane_history.samples)
+    cells = [
+        (MINUTES - len(samples) + column, lane, _heat(age), age, sample.at)
+        for column, sample in enumerate(samples)
+        for lane, age in enumerate(sample.oldest_seconds)
+        if age
+    ]
+    now = samples[-1].oldest_seconds if samples else (0.0,) * LANE_COUNT
+    waiting = [(lane, age) for lane, age in enumerate(now) if age]
+    return {
+        "cells": cells,
+        "lanes": LANE_COUNT,
+        "minutes": MINUTES,
+        "first": MINUTES - len(samples),
+        "waiting": waiting,
+    }
+
+
+def _heat(age: float) -> int:
+    return sum(age >= step for step in HEAT_STEPS)
+
+
+async def _parts(view: View) -> Mapping[str, Any]:
+    report = await view.context.management.readiness.look()
+    return {"report": report}
+
+
+def _jobs(view: View) -> tuple[str, ...]:
+    return ("jobs",)
+
+
+def _nothing(view: View) -> tuple[str, ...]:
+    return ()
 
 
 PAGE = Page(
@@ -17,5 +88,17 @@ PAGE = Page(
     title="Overview",
     section="overview",
     template="overview.html",
-    pieces=(Piece(name="figures", template="overview_figures.html", load=_load, follows=lambda view: ("jobs",)),),
-)
+    pieces=(
+        Piece(
+            name="parts", template="overview_parts.html", load=_parts, follows=_nothing, for_all_tenants=True,
+            every_seconds=10,
+        ),
+        Piece(name="now", template="overview_now.html", load=_now, follows=_jobs),
+        Piece(name="counts", template="overview_counts.html", load=_counts, follows=_jobs),
+        Piece(name="failures", template="overview_failures.html", load=_failures, follows=_jobs),
+        Piece(
+            name="lanes", template="overview_lanes.html", load=_lanes, follows=_nothing, for_all_tenants=True,
+            every_seconds=30,
+        ),
+    ),
+)  # fmt: skip

@@ -4,10 +4,12 @@
 (() => {
   // --- Times -----------------------------------------------------------------------------------------------------
 
-  const shown = new Intl.DateTimeFormat(undefined, {
-    year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
-    hourCycle: "h23", timeZoneName: "short",
-  });
+  const two = (number) => String(number).padStart(2, "0");
+
+  function local(at) {
+    const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+    return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  }
 
   function distance(milliseconds) {
     const seconds = Math.round(Math.abs(milliseconds) / 1000);
@@ -20,11 +22,10 @@
   function showTime(element) {
     const at = new Date(element.dateTime);
     if (Number.isNaN(at.getTime())) return;
-    let text = shown.format(at);
-    if ("countdown" in element.dataset) {
-      const left = at.getTime() - Date.now();
-      text += left >= 0 ? ` (in ${distance(left)})` : ` (${distance(left)} ago)`;
-    }
+    const left = at.getTime() - Date.now();
+    const away = left >= 0 ? `in ${distance(left)}` : `${distance(left)} ago`;
+    const kind = element.dataset.countdown;
+    const text = kind === undefined ? local(at) : kind === "short" ? away : `${local(at)} (${away})`;
     if (element.textContent !== text) element.textContent = text;
     const utc = `${element.dateTime.slice(0, 19).replace("T", " ")} UTC`;
     if (element.title !== utc) element.title = utc;
@@ -37,6 +38,8 @@
   setInterval(() => document.querySelectorAll("time[data-countdown]").forEach(showTime), 1000);
   new MutationObserver(showTimes).observe(document.body, {childList: true, subtree: true, characterData: true});
   showTimes();
+  const zone = document.getElementById("zone");
+  if (zone) zone.textContent = `Times are in ${Intl.DateTimeFormat().resolvedOptions().timeZone}; hover for UTC.`;
 
   // --- Live pieces -----------------------------------------------------------------------------------------------
 
@@ -55,6 +58,7 @@
   }
 
   function holdsStill(piece) {
+    if (piece.querySelector("details.act[open]")) return true; // Somebody is about to act.
     if (!("holdsStill" in piece.dataset)) return false;
     const focused = piece.contains(document.activeElement) && document.activeElement !== piece;
     return focused || piece.matches(":hover");
@@ -131,6 +135,7 @@
   document.addEventListener("visibilitychange", () => { if (!document.hidden) catchUp(); });
   document.addEventListener("mouseover", catchUp);
   document.addEventListener("focusin", catchUp);
+  document.addEventListener("toggle", catchUp, true);
   document.querySelectorAll(".piece[data-every]").forEach((piece) => {
     setInterval(() => refresh(piece), Number(piece.dataset.every) * 1000);
   });

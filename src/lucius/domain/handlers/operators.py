@@ -21,7 +21,7 @@ def on_cancel(draft: Draft, fact: CancelAsked) -> None:
         return
     if draft.status is JobStatus.CANCELLING:
         return
-    data = _asked_by(fact) if fact.reason is None else {**_asked_by(fact), "reason": fact.reason}
+    data = _with_reason(fact)
     step = draft.step
     attempt = step.attempt
     is_unclaimed = attempt is not None and (
@@ -35,6 +35,10 @@ def on_cancel(draft: Draft, fact: CancelAsked) -> None:
         return
     draft.record("CANCEL_ASKED", None, **data)
     finish_cancelling(draft)
+
+
+def _with_reason(fact: CancelAsked | PauseAsked | ResumeAsked) -> dict[str, str]:
+    return _asked_by(fact) if fact.reason is None else {**_asked_by(fact), "reason": fact.reason}
 
 
 def on_force_cancel(draft: Draft, fact: ForceCancelAsked) -> None:
@@ -54,7 +58,7 @@ def on_pause(draft: Draft, fact: PauseAsked) -> None:
         draft.outcome = Outcome.CONFLICT
     elif draft.status is not JobStatus.PAUSED:
         draft.move_job(JobMove.PAUSED)
-        draft.record("PAUSED", **_asked_by(fact))
+        draft.record("PAUSED", **_with_reason(fact))
 
 
 def on_resume(draft: Draft, fact: ResumeAsked) -> None:
@@ -70,7 +74,7 @@ def on_resume(draft: Draft, fact: ResumeAsked) -> None:
         draft.move_job(JobMove.STARTED)
     if any(s.attempt is not None and s.attempt.dispatch is DispatchStatus.SENT for s in draft.steps):
         draft.move_job(JobMove.RAN)
-    draft.record("RESUMED", **_asked_by(fact))
+    draft.record("RESUMED", **_with_reason(fact))
     not_before = draft.job.spec.not_before
     if step.status is StepStatus.PENDING:
         is_due = step.attempt is not None or draft.current_index > 0 or not_before is None or not_before <= now

@@ -14,6 +14,7 @@ from lucius.domain.job import Job
 from lucius.domain.time import Instant
 from lucius.ledgers.sql import documents, rows, statements
 from lucius.ledgers.sql.commit import commit_script
+from lucius.ledgers.sql.figures import counts_script, failures_script, wait_causes_script
 from lucius.ledgers.sql.lists import list_jobs, matching_jobs
 from lucius.ledgers.sql.loading import Policies, load_script, read_or_report
 from lucius.ledgers.sql.upkeep import prune_script, repair_script
@@ -24,6 +25,7 @@ from lucius.ports.ledger import (
     CommitOutcome,
     Committed,
     Duplicate,
+    FailureGroups,
     HeldLine,
     JobFilter,
     JobKey,
@@ -190,6 +192,15 @@ class SqlLedger:
             return {row[0] for row in found}
 
         return await self._write(script)
+
+    async def counts(self, since: Instant, tenants: Sequence[str] | None) -> dict[str, int]:
+        return await self._scan(lambda: counts_script(since, tenants))
+
+    async def count_wait_causes(self, tenants: Sequence[str] | None) -> dict[str, int]:
+        return await self._scan(lambda: wait_causes_script(tenants))
+
+    async def failures(self, filter_: JobFilter, scanned_max: int, limit: int) -> FailureGroups:
+        return await self._scan(lambda: failures_script(filter_, scanned_max, limit))
 
     async def webhook_done(self, webhook: Webhook, delivered: bool) -> None:
         is_owed = not delivered and webhook.next_at > 0

@@ -19,6 +19,7 @@ from lucius.ledgers.sql.loading import Policies, load_script
 from lucius.ports.ledger import JobFilter, JobKey, UnreadableJob
 from lucius.sql.database import Fetch, Script
 
+OPEN: tuple[str | None, ...] = tuple(status.value for status in JobStatus if status not in JOB_TERMINAL)
 ID_LEAD_MILLIS = 1_000
 """How far the moment in a job's id may be from its `created_at`: the two are taken one right after the other."""
 
@@ -68,7 +69,9 @@ def _page_of_ids(filter_: JobFilter, limit: int, before_id: str | None) -> Scrip
     """With several tenants or states, one page of each is read and the newest of them all are taken: one index serves
     them."""
     ids: list[str] = []
-    statuses = (filter_.status,) if filter_.statuses is None else filter_.statuses
+    statuses: tuple[str | None, ...] = (filter_.status,) if filter_.statuses is None else filter_.statuses
+    if filter_.wait_cause is not None and statuses == (None,):
+        statuses = OPEN  # Found through the index by status.
     for tenant_id in (None,) if filter_.tenants is None else filter_.tenants:
         for status in statuses:
             page = yield page_of_ids(replace(filter_, status=status), tenant_id, limit, before_id)
@@ -106,6 +109,8 @@ def page_of_ids(filter_: JobFilter, tenant_id: str | None, limit: int, before_id
         add("job_id >= {}", first_id_at(filter_.created_from - ID_LEAD_MILLIS))
     if filter_.job_id is not None:
         add("job_id = {}", filter_.job_id)
+    if filter_.wait_cause is not None:
+        add("wait_cause = {}", filter_.wait_cause)
     if filter_.open_on is not None:
         add("engine = {} AND engine <> 'outbox' AND completed_at IS NULL", filter_.open_on)
     ends = [] if before_id is None else [before_id]

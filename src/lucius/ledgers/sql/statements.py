@@ -116,6 +116,10 @@ OUTBOX = (
 # Reading: people.
 PAST_ATTEMPTS = "SELECT step_index, document FROM job_attempts WHERE job_id = $1 ORDER BY step_index, attempt_no"
 EVENTS = "SELECT last_seq, events FROM job_events WHERE job_id = $1 AND last_seq > $2 ORDER BY last_seq LIMIT $3"
+COUNTS = "SELECT outcome, SUM(jobs) FROM job_counts WHERE minute >= $1 GROUP BY outcome"
+COUNTS_OF_TENANTS = (
+    "SELECT outcome, SUM(jobs) FROM job_counts WHERE minute >= $1 AND tenant_id = ANY($2::text[]) GROUP BY outcome"
+)
 INFLIGHT = "SELECT scope, jobs FROM inflight WHERE jobs <> 0"
 PING = "SELECT 1"
 TOUCH = "INSERT INTO schema_versions (version, name) VALUES ($1, 'can anything be written?') ON CONFLICT DO NOTHING"
@@ -154,6 +158,10 @@ SHORTEN_WEBHOOKS = (
 _IS_OPEN = "status <> 'SUCCEEDED' AND status IN ('QUEUED', 'DISPATCHING', 'IN_PROGRESS', 'PAUSED', 'CANCELLING')"
 COUNT_BY_TENANT_AND_MODE = (
     f"SELECT tenant_id, resolved_mode, COUNT(*) FROM job_states WHERE {_IS_OPEN} GROUP BY tenant_id, resolved_mode"
+)
+COUNT_WAIT_CAUSES = f"SELECT wait_cause, COUNT(*) FROM job_states WHERE {_IS_OPEN} GROUP BY wait_cause"
+COUNT_WAIT_CAUSES_OF_TENANTS = (
+    f"SELECT wait_cause, COUNT(*) FROM job_states WHERE {_IS_OPEN} AND tenant_id = ANY($1::text[]) GROUP BY wait_cause"
 )
 UNDELIVERED = (
     f"SELECT job_id FROM job_states WHERE {_IS_OPEN} AND engine = $1 AND job_id > $3"
@@ -206,3 +214,18 @@ def list_job_ids(conditions: list[str]) -> str:
     """A page of ids, newest first; the conditions are fixed texts with numbered arguments."""
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"SELECT job_id FROM job_states{where} ORDER BY job_id DESC LIMIT $1"
+
+
+def failures(of_tenants: bool, are_open: bool) -> str:
+    """Failed jobs by reason: of the newest, with an id of at least $2, $1 at most."""
+    conditions = "status = 'FAILED_FINAL' AND status <> 'SUCCEEDED' AND job_id >= $2"
+    conditions += " AND tenant_id = ANY($3::text[])" if of_tenants else ""
+    conditions += f" AND {NOT_CLOSED}" if are_open else ""
+    newest = (
+        "SELECT error_signature, tenant_id, completed_at, job_id FROM job_states"
+        f" WHERE {conditions} ORDER BY job_id DESC LIMIT $1"
+    )
+    return (
+        "SELECT error_signature, COUNT(*), COUNT(DISTINCT tenant_id), MIN(completed_at), MAX(completed_at), MAX(job_id)"
+        f" FROM ({newest}) AS newest GROUP BY error_signature ORDER BY COUNT(*) DESC, error_signature"
+    )

@@ -27,7 +27,6 @@ def move_batch(turn: Turn, batch: Batch, row: RunbookRow, runbook: Runbook) -> S
     reason = f"superseded by version {row.version}"
     yield from phases.skip_older(batch.id, row.version, turn.now, reason)
     yield from steps.drop_unbegun(batch.id)
-    turn.log.anything(batch.id)
     yield from batches.follow_version(batch, row.id)
     batch.runbook_id, batch.version, batch.data_table = row.id, row.version, row.data_table
     yield from add_phases(turn, batch, row, runbook, skips_overdue=row.overdue_behavior == "ignore")

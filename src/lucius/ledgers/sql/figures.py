@@ -1,0 +1,53 @@
+"""Figures for people: counts by minute, open jobs by what they wait for, failures by reason.
+
+They read counters, or jobs through an index: open jobs are few, and of the failed ones only the newest are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lucius.ledgers.sql import statements
+from lucius.ledgers.sql.lists import first_id_at
+from lucius.ports.ledger import FailureGroup, FailureGroups, JobFilter
+from lucius.sql.database import Fetch, Script
+
+MILLIS_OF_MINUTE = 60_000
+
+
+def counts_script(since: int, tenants: Sequence[str] | None) -> Script[dict[str, int]]:
+    args: list[Any] = [since // MILLIS_OF_MINUTE, *([] if tenants is None else [list(tenants)])]
+    found = yield Fetch(statements.COUNTS if tenants is None else statements.COUNTS_OF_TENANTS, args)
+    return {row[0]: int(row[1]) for row in found}
+
+
+def wait_causes_script(tenants: Sequence[str] | None) -> Script[dict[str, int]]:
+    if tenants is None:
+        found = yield Fetch(statements.COUNT_WAIT_CAUSES)
+    else:
+        found = yield Fetch(statements.COUNT_WAIT_CAUSES_OF_TENANTS, [list(tenants)])
+    return {row[0]: int(row[1]) for row in found if row[0] is not None}
+
+
+def failures_script(filter_: JobFilter, scanned_max: int, limit: int) -> Script[FailureGroups]:
+    """One more than `scanned_max` is looked at, to know whether there are more; it is counted in its group."""
+    args: list[Any] = [scanned_max + 1, first_id_at(filter_.created_from or 0)]
+    if filter_.tenants is not None:
+        args.append(list(filter_.tenants))
+    sql = statements.failures(of_tenants=filter_.tenants is not None, are_open=filter_.dead_letter)
+    groups: list[FailureGroup] = []
+    scanned = 0
+    for signature, jobs, tenants, first_at, last_at, newest_id in (yield Fetch(sql, args)):
+        scanned += int(jobs)
+        groups.append(
+            FailureGroup(
+                error_signature=signature,
+                jobs=int(jobs),
+                tenants=int(tenants),
+                first_at=first_at,
+                last_at=last_at,
+                newest_id=newest_id,
+            )
+        )
+    return FailureGroups(groups[:limit], min(scanned, scanned_max), scanned > scanned_max)

@@ -1,0 +1,60 @@
+"""Ledger suite: figures for people."""
+
+from __future__ import annotations
+
+from lucius.domain.job import JobStatus
+from lucius.domain.signature import error_signature
+from lucius.domain.time import after
+from lucius.ports.ledger import Closing, JobFilter, Ledger
+from lucius.testing.ledger_driver import LedgerDriver, ack, published
+from lucius.testing.samples import START, ManualClock
+
+
+class LedgerFigures:
+    async def test_counts_are_of_a_time_and_of_tenants(self, ledger: Ledger, clock: ManualClock) -> None:
+        driver = LedgerDriver(ledger, clock)
+        await driver.succeed(await driver.create(tenant_id="acme"))
+        await driver.fail(await driver.create(tenant_id="acme"))
+        await driver.create(tenant_id="globex")
+        everything = {"ACCEPTED": 3, JobStatus.SUCCEEDED.value: 1, JobStatus.FAILED_FINAL.value: 1}
+        assert await ledger.counts(START, None) == everything
+        assert await ledger.counts(START, ["globex"]) == {"ACCEPTED": 1}
+        assert await ledger.counts(START, []) == {}
+        assert await ledger.counts(after(START, 86_400), None) == {}
+
+    async def test_wait_causes_count_open_jobs_and_lists_filter_by_them(
+        self, ledger: Ledger, clock: ManualClock
+    ) -> None:
+        driver = LedgerDriver(ledger, clock)
+        unsent = await driver.create(tenant_id="acme")
+        queued = await driver.create(tenant_id="acme")
+        queued = await driver.tell(queued, published(queued))
+        worked_on = await driver.create(tenant_id="globex")
+        worked_on = await driver.tell(worked_on, published(worked_on))
+        await driver.tell(worked_on, ack(worked_on))
+        await driver.succeed(await driver.create(tenant_id="acme"))
+        assert await ledger.count_wait_causes(None) == {"BUS": 1, "ACK": 1, "RESULT": 1}
+        assert await ledger.count_wait_causes(["acme"]) == {"BUS": 1, "ACK": 1}
+        for cause, job in (("BUS", unsent), ("ACK", queued), ("RESULT", worked_on)):
+            assert [one.job_id for one in await ledger.jobs(JobFilter(wait_cause=cause), 10, None)] == [job.job_id]
+        assert await ledger.jobs(JobFilter(wait_cause="ACK", tenants=("globex",)), 10, None) == []
+
+    async def test_failures_are_grouped_by_reason(self, ledger: Ledger, clock: ManualClock) -> None:
+        driver = LedgerDriver(ledger, clock)
+        failed = [await driver.fail(await driver.create(tenant_id=tenant)) for tenant in ("acme", "acme", "globex")]
+        await driver.succeed(await driver.create())
+        found = await ledger.failures(JobFilter(), 10, 10)
+        assert (found.scanned, found.is_cut_off, len(found.groups)) == (3, False, 1)
+        (group,) = found.groups
+        assert (group.error_signature, group.jobs, group.tenants) == (error_signature(failed[0]), 3, 2)
+        ends = [job.completed_at or 0 for job in failed]
+        assert (group.first_at, group.last_at) == (min(ends), max(ends))
+        assert group.newest_id == max(job.job_id for job in failed)
+        assert (await ledger.failures(JobFilter(tenants=("globex",)), 10, 10)).groups[0].jobs == 1
+        assert (await ledger.failures(JobFilter(tenants=()), 10, 10)).groups == []
+        assert (await ledger.failures(JobFilter(created_from=after(START, 86_400)), 10, 10)).groups == []
+        cut = await ledger.failures(JobFilter(), 2, 10)
+        assert (cut.scanned, cut.is_cut_off) == (2, True)
+        await ledger.dismiss(Closing(job_id=failed[0].job_id, at=clock.now(), by="key:x", reason="known"))
+        assert (await ledger.failures(JobFilter(dead_letter=True), 10, 10)).scanned == 2
+        assert (await ledger.failures(JobFilter(), 10, 10)).scanned == 3

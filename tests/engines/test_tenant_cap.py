@@ -1,0 +1,106 @@
+"""The cap's count: what is acknowledged elsewhere, and who may go first."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from lucius.domain.job import OUTBOX, Job
+from lucius.engines.tenant_cap import TenantCap
+from lucius.ledgers.memory import MemoryLedger
+from lucius.ports.observer import Observer
+from lucius.testing.ledger_driver import LedgerDriver, ack, published
+from lucius.testing.samples import ManualClock
+
+SECONDS_MAX = 10.0
+
+
+@pytest.fixture
+def driver(clock: ManualClock) -> LedgerDriver:
+    return LedgerDriver(MemoryLedger(), clock)
+
+
+async def make_cap(driver: LedgerDriver, maximum: int = 1) -> TenantCap:
+    cap = TenantCap(driver.ledger, OUTBOX, maximum, look_seconds=0.05)
+    await cap.count()
+    return cap
+
+
+async def create(driver: LedgerDriver, clock: ManualClock, cap: TenantCap, is_held: bool = False) -> Job:
+    clock.is_holding_back = is_held
+    job = await driver.create()
+    cap.decided(job)
+    cap.committed(job)
+    return job
+
+
+async def released_by(cap: TenantCap, count: int) -> list[str]:
+    """The first so many jobs that it lets go."""
+    found: list[str] = []
+    is_enough = asyncio.Event()
+
+    async def release(job_ids: list[str]) -> None:
+        found.extend(job_ids)
+        if len(found) >= count:
+            is_enough.set()
+
+    running = asyncio.create_task(cap.run(release, Observer()))
+    try:
+        await asyncio.wait_for(is_enough.wait(), SECONDS_MAX)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    return found
+
+
+async def test_ack_that_another_process_wrote_makes_room(driver: LedgerDriver, clock: ManualClock) -> None:
+    cap = await make_cap(driver)
+    first = await create(driver, clock, cap)
+    held = await create(driver, clock, cap, is_held=True)
+    await driver.tell(first, published(first), ack(first))
+    assert await released_by(cap, 1) == [held.job_id]
+
+
+async def test_what_another_process_holds_is_found(driver: LedgerDriver, clock: ManualClock) -> None:
+    cap = await make_cap(driver)
+    clock.is_holding_back = True
+    held = await driver.create()
+    assert await released_by(cap, 1) == [held.job_id]
+
+
+async def test_nobody_overtakes_what_waits_though_there_is_room(driver: LedgerDriver, clock: ManualClock) -> None:
+    cap = await make_cap(driver, maximum=3)
+    await create(driver, clock, cap)
+    held = await create(driver, clock, cap, is_held=True)
+    newest = await driver.create()
+    assert cap.holds_back(newest.spec, newest.steps[0].spec)
+    assert (await released_by(cap, 2))[0] == held.job_id
+    assert not cap.holds_back(newest.spec, newest.steps[0].spec)
+
+
+async def test_no_more_is_released_than_there_is_room(driver: LedgerDriver, clock: ManualClock) -> None:
+    cap = await make_cap(driver, maximum=3)
+    for _ in range(2):
+        await create(driver, clock, cap)
+    held = [await create(driver, clock, cap, is_held=True) for _ in range(5)]
+    assert await released_by(cap, 1) == [held[0].job_id]
+
+
+async def test_nothing_is_released_while_there_are_too_many(driver: LedgerDriver, clock: ManualClock) -> None:
+    """The cap may have been lowered since they were published."""
+    cap = await make_cap(driver, maximum=1)
+    for is_held in (False, False, False, True, True):
+        await create(driver, clock, cap, is_held)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(released_by(cap, 1), 0.3)
+
+
+async def test_nothing_is_published_before_the_count_is_taken(driver: LedgerDriver) -> None:
+    cap = TenantCap(driver.ledger, OUTBOX, 1, look_seconds=0.05)
+    job = await driver.create()
+    assert cap.holds_back(job.spec, job.steps[0].spec)
+    await cap.count()
+    assert not cap.holds_back(job.spec, job.steps[0].spec), "it is counted itself"
+    other = await driver.create()
+    assert cap.holds_back(other.spec, other.steps[0].spec)
