@@ -161,6 +161,6 @@ class BusDeadLetters(BusParts):
         await self.carry_out(bus)
         await bus.upkeep()
         assert len(await bus.dead_letters(10)) == 2
-        await self.pass_time(self.dead_letter_seconds / 2)
+        await self.pass_time(self.dead_letter_seconds / 2 + 1.0)
         await bus.upkeep()
         assert [letter.ref for letter in await bus.dead_letters(10)] == [ref("new")]

@@ -75,6 +75,7 @@ class ServiceBus:
         self._gather_seconds = gather_seconds
         self._look_seconds = look_seconds
         self._dead_look_seconds = dead_look_seconds
+        self._letters_failed_at = 0.0
         self._letters: dict[tuple[int, tuple[str, ...]], tuple[float, list[DeadLetter]]] = {}
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         self._looked = 0
@@ -248,9 +249,15 @@ class ServiceBus:
     async def dead_letters(self, limit: int, topics: Sequence[str] = ()) -> list[DeadLetter]:
         """At most a few seconds old: engines ask every second, and each look is a request for each subscription."""
         key, now = (limit, tuple(topics)), asyncio.get_running_loop().time()
+        if self._letters_failed_at and now - self._letters_failed_at < self._dead_look_seconds:
+            raise BusUnavailable(f"Service Bus at {self.options.location}: dead letters could not be read just now")
         read_at, letters = self._letters.get(key, (0.0, []))
         if not read_at or now - read_at > self._dead_look_seconds:
-            letters = await self._read_letters(limit, topics)
+            try:
+                letters = await self._read_letters(limit, topics)
+            except BusUnavailable:
+                self._letters_failed_at = now
+                raise
             self._letters[key] = (now, letters)
         return letters
 
