@@ -41,6 +41,7 @@ pytest.register_assert_rewrite(
 
 from tests.nats_server import NatsServer, forget_streams  # noqa: E402
 from tests.postgres_databases import Databases, administer, with_database  # noqa: E402
+from tests.servicebus_server import ServerThread  # noqa: E402
 
 from lucius.buses.nats.options import NatsOptions  # noqa: E402 - assertions must be rewritten before the first import
 from lucius.sql.postgres import PostgresDatabase  # noqa: E402
@@ -179,3 +180,11 @@ async def nats_options(nats_server: NatsServer) -> AsyncIterator[NatsOptions]:
     options = NatsOptions(servers=(nats_server.url,), prefix=f"test{next(_numbers)}")
     yield options
     await forget_streams(options)
+
+
+@pytest.fixture(scope="session")
+def servicebus_server() -> Iterator[ServerThread]:
+    """A Service Bus test server for all tests of this process; each leaves it without entities."""
+    thread = ServerThread()
+    yield thread
+    thread.end()

@@ -23,7 +23,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     ledger: str = "sqlite"
     """`memory`, `sqlite` (a file in the data folder), `sqlite:///path`, or `postgresql://…`."""
     bus: str = "sql"
-    """`sql` (in the ledger's database), `memory`, or `nats://host:port[,host:port]` (NATS JetStream; `tls://…`)."""
+    """`sql` (in the ledger's database), `memory`, `nats://host:port[,host:port]` (NATS JetStream; `tls://…`), or
+    `servicebus` (Azure Service Bus)."""
     bus_replies: bool = False
     """Whether callbacks are also taken from the bus, from the topics `global-bus-replies-p0` to `-p15`."""
     engine: str = "outbox"
@@ -172,6 +173,18 @@ class Settings(Struct, frozen=True, kw_only=True):
     nats_tls_server_name: str = ""
     nats_monitor_urls: tuple[str, ...] = ()
     """Monitoring addresses of the servers, which are asked whether they sync every write to disk."""
+
+    # Azure Service Bus.
+    servicebus_connection: str = ""
+    """A connection string, for emulators and tests."""
+    servicebus_namespace: str = ""
+    """The namespace's host name; who this process is there, `azure_credential` says."""
+    servicebus_administration: str = ""
+    """A connection string for the administration API, if that is at another address: emulators."""
+    servicebus_administration_ca_file: str = ""
+    azure_credential: str = "managed"
+    """`managed`, `workload`, `cli` or `environment`."""
+    azure_client_id: str = ""
 
     # Runbooks.
     scheduler_interval: float = 1.0

@@ -12,8 +12,10 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from temporalio.testing import WorkflowEnvironment
 from tests.engines.temporal_server import temporal_program
+from tests.engines.test_servicebus_conformance import CountedBus
 from tests.long_form import IS_LONG
 from tests.nats_server import NatsServer, empty_streams
+from tests.servicebus_server import ServerThread
 
 from lucius.buses.memory import MemoryBus
 from lucius.buses.nats import NatsBus, NatsOptions
@@ -36,6 +38,7 @@ from lucius.sql.sqlite import SqliteDatabase
 from lucius.testing.engine_fairness import EngineFairness
 from lucius.testing.engine_harness import EngineHarness
 from lucius.testing.engine_suite import EngineSuite
+from lucius.testing.samples import STEP_IDS
 
 UNACKNOWLEDGED_MAX = 5
 
@@ -169,3 +172,25 @@ class TestTemporalOverNats(WithTemporal, EngineSuite if IS_LONG else AboutTheBus
     async def ledger(self, sqlite_database: SqliteDatabase) -> AsyncIterator[SqlLedger]:
         async with SqlLedger(sqlite_database) as ledger:
             yield ledger
+
+
+async def test_workflows_publish_over_service_bus(
+    servicebus_server: ServerThread,
+    sqlite_database: SqliteDatabase,
+    make_engine: Callable[[Ledger, Bus, Clock], Engine],
+) -> None:
+    """A publish that times out while a sender is being opened is repeated under the same id."""
+    clock = SystemClock()
+    async with (
+        CountedBus(servicebus_server, clock) as bus,
+        SqlLedger(sqlite_database) as ledger,
+        EngineHarness(
+            ledger, bus, clock, make_engine, kill_engine, answers_at_once=False, drains_services=STEP_IDS
+        ) as harness,
+    ):
+        await harness.start()
+        job_id = await harness.submit(steps=["ocr", "sis"])
+        job = await harness.finish(job_id)
+        assert [step.attempt_no for step in job.steps] == [1, 1]
+        await harness.until_messages_left(0)
+    await asyncio.to_thread(servicebus_server.forget)

@@ -16,7 +16,7 @@ from harness_samples import FAILURE, STILL_POLLING, SUCCESS, THROTTLED, WORKER, 
 from msgspec import Struct
 
 from lucius.buses.sql import JournaledBus, SqlBus
-from lucius.ports.bus import Delivery, DeliveryRef, Message
+from lucius.ports.bus import Bus, Delivery, DeliveryRef, Message
 from lucius.ports.observer import Observer
 from lucius.runbooks.core.messages import (
     EVENTS_TOPIC,
@@ -114,7 +114,7 @@ class Harness:
     def __init__(
         self,
         database: Database,
-        bus: JournaledBus | SqlBus,
+        bus: Bus,
         clock: ManualClock,
         settings: SchedulerSettings,
         holder: str,
@@ -324,11 +324,13 @@ async def open_harness(
     clock: ManualClock | None = None,
     settings: SchedulerSettings | None = None,
     holder: str = "the stand",
+    broker: Bus | None = None,
 ) -> AsyncIterator[Harness]:
-    """On a database at the current schema; with the bus that belongs to it. `holder` names its scheduler."""
+    """On a database at the current schema; with the bus that belongs to it, or another. `holder` names its
+    scheduler."""
     ticking = clock or ManualClock()
-    made: JournaledBus | SqlBus = SqlBus(database, ticking) if database.is_shared else JournaledBus(database, ticking)
-    async with made as bus:
+    own: Bus = SqlBus(database, ticking) if database.is_shared else JournaledBus(database, ticking)
+    async with broker or own as bus:
         await bus.declare([*SUBSCRIPTIONS, worker_subscription(WORKER)])
         harness = Harness(database, bus, ticking, settings or SETTINGS, holder)
         yield harness

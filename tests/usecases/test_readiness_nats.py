@@ -69,7 +69,7 @@ async def test_application_does_not_start_with_wrong_credentials(own_server: Nat
     ("given", "words"),
     [
         ({"bus": "nats://"}, "must name a host"),
-        ({"bus": "amqp://one"}, "must be sql, memory or nats"),
+        ({"bus": "amqp://one"}, "must be sql, memory, nats"),
         ({"bus": "nats://one", "nats_credentials_file": "/nowhere"}, "LUCIUS_NATS_CREDENTIALS_FILE=/nowhere"),
     ],
 )

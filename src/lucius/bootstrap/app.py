@@ -98,7 +98,7 @@ async def open_app(
     settings = with_secrets(settings)
     if settings.engine not in (OUTBOX, TEMPORAL):
         raise SettingsError(f"LUCIUS_ENGINE={settings.engine!r}: must be outbox or temporal")
-    registry = _open_registry(settings)
+    registry = open_registry(settings)
     if settings.ledger == "sqlite":
         with data_folder_errors(settings):
             make_private_folder(Path(settings.data))
@@ -245,7 +245,7 @@ async def _run_operations(runner: BulkRunner, settings: Settings, observer: Obse
             observer.failed("releasing the leases of operations; they end by themselves", error)
 
 
-def _open_registry(settings: Settings) -> FileRegistry:
+def open_registry(settings: Settings) -> FileRegistry:
     overrides = Overrides(
         policy=settings.policy,
         max_inflight=settings.max_inflight,

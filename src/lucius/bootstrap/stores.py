@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -24,10 +24,11 @@ from lucius.sql.sqlite import SqliteDatabase
 from lucius.warm_up import warm_up
 
 if TYPE_CHECKING:
-    pass
+    from lucius.buses.servicebus import ServiceBusOptions
 
 SQLITE_FILE = "lucius.db"
 NATS_SCHEMES = ("nats://", "tls://")
+SERVICEBUS = "servicebus"
 
 
 def open_database(settings: Settings, statement_seconds: float | None = None) -> Database | None:
@@ -71,10 +72,10 @@ def open_stores(settings: Settings, database: Database | None, clock: Clock) -> 
     bus: Bus
     if settings.bus == "memory":
         bus = MemoryBus(clock, dead_seconds=settings.dead_message_seconds)
-    elif settings.bus.startswith(NATS_SCHEMES):
-        bus = open_nats_bus(settings, clock)
+    elif (broker := broker_of(settings)) is not None:
+        bus = broker(settings, clock)
     elif settings.bus != "sql":
-        raise SettingsError(f"LUCIUS_BUS={settings.bus!r}: must be sql, memory or nats://host:port")
+        raise SettingsError(f"LUCIUS_BUS={settings.bus!r}: must be sql, memory, nats://host:port or servicebus")
     elif database is None:
         raise SettingsError("LUCIUS_BUS=sql needs a ledger in SQL; with LUCIUS_LEDGER=memory use LUCIUS_BUS=memory")
     else:
@@ -82,6 +83,13 @@ def open_stores(settings: Settings, database: Database | None, clock: Clock) -> 
         sql_bus = make(database, clock, dead_seconds=settings.dead_message_seconds)
         return SqlLedger(database, sql_bus), sql_bus
     return (MemoryLedger() if database is None else SqlLedger(database)), bus
+
+
+def broker_of(settings: Settings) -> Callable[[Settings, Clock], Bus] | None:
+    """What makes the bus, if it is on a broker."""
+    if settings.bus.startswith(NATS_SCHEMES):
+        return open_nats_bus
+    return open_servicebus if settings.bus == SERVICEBUS else None
 
 
 def open_nats_bus(settings: Settings, clock: Clock) -> Bus:
@@ -105,3 +113,35 @@ def open_nats_bus(settings: Settings, clock: Clock) -> Bus:
         if not Path(path).is_file():
             raise SettingsError(f"{variable}={path}: there is no such file")
     return NatsBus(options, clock, dead_seconds=settings.dead_message_seconds)
+
+
+def open_servicebus(settings: Settings, clock: Clock) -> Bus:
+    options = servicebus_options(settings)
+    from lucius.buses.servicebus import ServiceBus
+
+    warm_up()  # That import added types.
+    return ServiceBus(options, clock, dead_seconds=settings.dead_message_seconds)
+
+
+def servicebus_options(settings: Settings) -> ServiceBusOptions:
+    """Raises `SettingsError`, also if the extra is not installed."""
+    try:
+        from lucius.buses.servicebus import ServiceBusOptions
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("azure", "aiohttp"):
+            raise
+        raise SettingsError(
+            "LUCIUS_BUS=servicebus needs the extra `servicebus`: pip install '.[servicebus]' in a clone of LUCIUS"
+        ) from error
+    options = ServiceBusOptions(
+        connection=settings.servicebus_connection,
+        namespace=settings.servicebus_namespace,
+        administration=settings.servicebus_administration,
+        administration_ca_file=settings.servicebus_administration_ca_file,
+        credential=settings.azure_credential,
+        client_id=settings.azure_client_id,
+    )
+    fault = options.fault()
+    if fault is not None:
+        raise SettingsError(fault)
+    return options

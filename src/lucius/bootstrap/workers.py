@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from lucius.bootstrap.stores import NATS_SCHEMES, open_clock, open_database, open_nats_bus
+from lucius.bootstrap.stores import broker_of, open_clock, open_database
 from lucius.buses.sql import SqlBus
 from lucius.clocks import SystemClock
 from lucius.engines.loops import every
@@ -63,24 +63,24 @@ async def open_bus(settings: Settings, clock: Clock | None = None) -> AsyncItera
 
 @asynccontextmanager
 async def _open_bus_alone(settings: Settings, clock: Clock | None) -> AsyncIterator[tuple[Database | None, Clock, Bus]]:
-    """With the ledger's database, if the settings name one that is shared: a bus on NATS needs none."""
-    is_on_nats = settings.bus.startswith(NATS_SCHEMES)
+    """With the ledger's database, if the settings name one that is shared: a broker needs none."""
+    make = broker_of(settings)
     database = open_database(settings)
     if database is None or not database.is_shared:
-        if is_on_nats:
+        if make is not None:
             time = clock or SystemClock()
-            async with open_nats_bus(settings, time) as bus:
+            async with make(settings, time) as bus:
                 yield None, time, bus
             return
         raise SettingsError(
-            "a worker on the bus needs a shared bus (LUCIUS_LEDGER=postgresql://… or LUCIUS_BUS=nats://…); on the"
-            " embedded default it takes its jobs over HTTP"
+            "a worker on the bus needs a shared bus (LUCIUS_LEDGER=postgresql://…, LUCIUS_BUS=nats://… or servicebus);"
+            " on the embedded default it takes its jobs over HTTP"
         )
     async with database:
         await schema.verify(database)
         async with (
             open_clock(settings, database, LogObserver(), clock) as time,
-            open_nats_bus(settings, time) if is_on_nats else SqlBus(database, time) as bus,
+            SqlBus(database, time) if make is None else make(settings, time) as bus,
         ):
             yield database, time, bus
 

@@ -27,7 +27,7 @@ EXIT_INTERRUPTED = 130
 EXIT_CODES = {
     EXIT_OK: "success",
     EXIT_JOB_FAILED: "the job that was waited for ended FAILED_FINAL or CANCELLED, the batch that was watched failed, "
-    "a contract case failed, a sample failed, or temporal check found drift",
+    "a contract case failed, a sample failed, temporal check found drift, or bus check found differences",
     EXIT_USAGE: "the command line or a file it names is invalid",
     EXIT_REFUSED: "the server rejected the request (4xx), or validate or runbook validate found faults",
     EXIT_UNREACHABLE: "the server is unreachable (no response, or 5xx), or the tested service never pulled",

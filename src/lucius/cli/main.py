@@ -18,7 +18,7 @@ from lucius.cli.jobs import commands as jobs
 from lucius.cli.operations import commands as operations
 from lucius.cli.runbooks import batch
 from lucius.cli.runbooks import commands as runbooks
-from lucius.cli.serve import database, platform, server, temporal
+from lucius.cli.serve import bus, database, platform, server, temporal
 from lucius.cli.tools import contract, load, new, servicebus
 from lucius.client.addresses import URL_DEFAULT
 
@@ -28,7 +28,7 @@ SECTIONS = (
     ("Inspect", (*inspect.COMMANDS, *console.COMMANDS)),
     ("Try and test", (*new.COMMANDS, *contract.COMMANDS, *load.COMMANDS, *servicebus.COMMANDS)),
     ("Run", (*server.COMMANDS, *platform.COMMANDS)),
-    ("Maintain", (*database.UPKEEP, *server.UPKEEP, *temporal.UPKEEP)),
+    ("Maintain", (*database.UPKEEP, *bus.UPKEEP, *server.UPKEEP, *temporal.UPKEEP)),
 )
 """Every command, by its heading in `lucius --help`."""
 

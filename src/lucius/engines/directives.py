@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
+
+import msgspec
 
 from lucius.domain.callbacks import TokenSigner
 from lucius.domain.directive import CallbackUrls, build_directive, message_id
@@ -15,6 +18,11 @@ from lucius.ports.ledger import Ledger, LedgerUnavailable
 
 UNDELIVERED_MAX = 5_000
 LOADED_MAX = 500
+
+log = logging.getLogger("lucius.bus")
+
+_decode = msgspec.json.Decoder().decode
+_KIND_WORDS = {str: "a string", int: "a whole number"}
 
 Trace = Callable[[Job, int], str | None]
 """The traceparent that the directive of a step carries."""
@@ -55,6 +63,7 @@ async def drop_past(ledger: Ledger, bus: Bus, deliveries: Sequence[Delivery]) ->
     """
     if not deliveries or ledger.enlists(bus):
         return list(deliveries)
+    deliveries = await _drop_foreign(bus, deliveries)
     try:
         jobs = await ledger.load(list({delivery.properties["jobId"] for delivery in deliveries}))
     except LedgerUnavailable:
@@ -64,6 +73,30 @@ async def drop_past(ledger: Ledger, bus: Bus, deliveries: Sequence[Delivery]) ->
     if past:
         await bus.settle([delivery.ref for delivery in past])
     return [delivery for delivery in deliveries if delivery not in past]
+
+
+async def _drop_foreign(bus: Bus, deliveries: Sequence[Delivery]) -> list[Delivery]:
+    """On a broker anybody may publish: what is no directive becomes a dead letter; returns the others."""
+    reasons = {delivery.ref: reason for delivery in deliveries if (reason := _foreign(delivery)) is not None}
+    for ref, reason in reasons.items():
+        log.warning(
+            "message %s in %s/%s is made a dead letter: %s", ref.message_id, ref.topic, ref.subscription, reason
+        )
+        await bus.dead_letter([ref], reason)
+    return [delivery for delivery in deliveries if delivery.ref not in reasons]
+
+
+def _foreign(delivery: Delivery) -> str | None:
+    """Why a message cannot be a directive."""
+    for name, kind in (("jobId", str), ("stepId", str), ("attempt_no", int)):
+        if not isinstance(delivery.properties.get(name), kind):
+            return f"MALFORMED: a directive has the property {name}, {_KIND_WORDS[kind]}"
+    try:
+        body = _decode(delivery.body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return f"MALFORMED: the body of a directive is JSON: {error}"
+    is_directive = isinstance(body, dict) and body.get("jobId") == delivery.properties["jobId"]
+    return None if is_directive else "MALFORMED: the body is not the directive that the properties name"
 
 
 async def undelivered(ledger: Ledger, engine: str) -> AsyncIterator[list[str]]:

@@ -1,6 +1,7 @@
 """Roles: what one process does, from start to a graceful stop."""
 
 from lucius.roles.all_in_one import Sample, run_profile, run_up
+from lucius.roles.bus import bus_check, bus_print, bus_provision
 from lucius.roles.single_role import (
     run_api,
     run_bus_service,
@@ -16,6 +17,9 @@ from lucius.roles.upkeep import Compared, prune, temporal_drift, temporal_heal
 __all__ = [
     "Compared",
     "Sample",
+    "bus_check",
+    "bus_print",
+    "bus_provision",
     "db_abandon",
     "db_backup",
     "db_compact",

@@ -139,6 +139,11 @@ class BusDelivery(BusParts):
             await self.take(beside, 1, wait=1.0)
             await bus.settle([ref("taken"), ref("waiting")])
             await self.pass_time(self.lock_seconds)
+            expected = set() if self.settles_for_others else {"taken", "waiting"}
+            again = await self.take(beside, wait=1.0 if expected else 0.0)
+            assert set(ids(again)) == expected
+            await beside.settle([each.ref for each in again])
+            await self.pass_time(self.lock_seconds)
             assert await self.take(beside) == []
 
     async def test_abandoned_message_is_deliverable_at_once(self, bus: Bus) -> None:

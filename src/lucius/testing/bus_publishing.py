@@ -40,6 +40,11 @@ class BusParts:
     """Whether `still_queued` is supported; otherwise it returns none."""
     can_withdraw = True
     """Whether `withdraw` is supported; otherwise it returns none."""
+    settles_unreceived_at_once = True
+    """Whether a message that nobody has received is gone as soon as it is settled or made a dead letter; otherwise
+    that happens when it comes up for delivery at the client that was asked."""
+    settles_for_others = True
+    """Whether a client settles what another client holds; otherwise such a message is delivered once more."""
     dead_letter_seconds: float | None = None
     """How long a dead letter is kept, if a test can wait so long."""
     duplicate_window_seconds: float | None = None
@@ -79,6 +84,11 @@ class BusParts:
         lock: float | None = None,
     ) -> list[Delivery]:
         return await bus.receive(list(topics), name, limit, self.lock_seconds if lock is None else lock, wait)
+
+    async def carry_out(self, bus: Bus, *topics: str) -> None:
+        """Let messages come up that were settled unreceived; they are not delivered."""
+        if not self.settles_unreceived_at_once:
+            assert await self.take(bus, topics=topics or ("lane",)) == []
 
     async def publish(self, bus: Bus, *names: str, topic: str = "lane") -> None:
         answers = await bus.publish([message(name, topic) for name in names])

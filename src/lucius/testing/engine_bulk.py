@@ -53,7 +53,7 @@ async def _party(harness: EngineHarness) -> AsyncIterator[_Party]:
 class EngineBulk:
     async def test_jobs_are_paused_resumed_and_cancelled_together(self, harness: EngineHarness) -> None:
         await harness.start()
-        job_ids = [await harness.submit(steps=["ocr"]) for _ in range(3)]
+        job_ids = [await harness.submit(steps=["ocr"], policy=harness.cancel_policy) for _ in range(3)]
         for job_id in job_ids:
             await harness.until(job_id, JobStatus.IN_PROGRESS)
         async with _party(harness) as party:

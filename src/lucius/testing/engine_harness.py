@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from lucius.domain.attempt import Failure, Verdict
 from lucius.domain.effects import Event, Outcome
@@ -84,8 +85,13 @@ class EngineHarness:
         kill: Callable[[Engine], Awaitable[None]],
         answers_at_once: bool = True,
         counts_are_exact: bool = True,
+        drains_services: Sequence[str] = (),
+        withdraws: bool = True,
     ) -> None:
-        """`answers_at_once`: whether the engine answers a callback with its outcome, or only that it was received."""
+        """`answers_at_once`: whether the engine answers a callback with its outcome, or only that it was received.
+        `drains_services`: on a bus that settles a message which nobody has received when it comes up for delivery,
+        the services that have to ask for work before the directives of the past are gone. `withdraws`: whether the bus
+        takes back a directive that nobody has taken."""
         self.ledger = ledger
         self.bus = bus
         self.clock = clock
@@ -93,6 +99,8 @@ class EngineHarness:
         self._kill = kill
         self.answers_at_once = answers_at_once
         self._counts_are_exact = counts_are_exact
+        self._drains_services = drains_services
+        self.withdraws = withdraws
         self._engines: list[Engine] = []
 
     async def __aenter__(self) -> EngineHarness:
@@ -144,6 +152,11 @@ class EngineHarness:
         """End an engine as `kill -9` would: nothing is finished or answered."""
         self._engines.remove(engine)
         await self._kill(engine)
+
+    @property
+    def cancel_policy(self) -> Policy:
+        """Of jobs that a test cancels: where nothing can be withdrawn, they end with their ack timeout."""
+        return QUICK if self.withdraws else replace(QUICK, ack_timeout_seconds=3.0)
 
     # --- A client ----------------------------------------------------------------------------------------------------
 
@@ -251,7 +264,16 @@ class EngineHarness:
         deadline = asyncio.get_running_loop().time() + seconds_max
         while (left := await self.messages_left()) != count:
             assert asyncio.get_running_loop().time() < deadline, f"{left} messages are left, not {count}"
+            if left > count:
+                await self._drain()
             await asyncio.sleep(0.01)
+
+    async def _drain(self) -> None:
+        """Ask for work as services do, and give back what is still wanted."""
+        for service in self._drains_services:
+            taken = await self.bus.receive(LANE_TOPICS, service, 16, 60.0, 0.0)
+            wanted = await self.engine.drop_past(taken) if self._engines else taken
+            await self.bus.abandon([delivery.ref for delivery in wanted])
 
     async def trail(self, job_id: str) -> list[Event]:
         return await self.ledger.events(job_id, 0, 10_000)

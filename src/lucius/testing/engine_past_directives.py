@@ -6,12 +6,16 @@ never answers.
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 from msgspec.structs import replace
 
 from lucius.domain.effects import Outcome
 from lucius.domain.job import JobStatus
 from lucius.domain.routing import LANE_TOPICS
 from lucius.domain.step import StepStatus
+from lucius.ports.bus import Delivery, Message
 from lucius.testing.engine_harness import PATIENCE_SECONDS, QUICK, EngineHarness
 
 SLOW = replace(QUICK, ack_backoff_seconds=(60.0,), execution_backoff_seconds=(60.0,))
@@ -19,6 +23,35 @@ SLOW = replace(QUICK, ack_backoff_seconds=(60.0,), execution_backoff_seconds=(60
 
 
 class EnginePastDirectives:
+    async def test_message_that_is_no_directive_is_a_dead_letter_and_stops_nobody(self, harness: EngineHarness) -> None:
+        """Anybody may publish on a broker; in the ledger's own database nobody else does."""
+        await harness.start()
+        if harness.ledger.enlists(harness.bus):
+            assert await harness.bus.dead_letters(10) == []
+            return
+        named: dict[str, Any] = {"service": "ocr", "jobId": "j", "stepId": "s", "attempt_no": 1}
+        strays: dict[str, tuple[bytes, dict[str, Any]]] = {
+            "no job": (b"{}", {"service": "ocr"}),
+            "no number": (b"{}", {**named, "attempt_no": "1"}),
+            "no JSON": (b"not JSON", named),
+            "another job": (b'{"jobId": "other"}', named),
+        }
+        sent = [
+            Message(id=name, topic=LANE_TOPICS[0], body=body, properties=properties)
+            for name, (body, properties) in strays.items()
+        ]
+        assert await harness.bus.publish(sent) == [None] * len(sent)
+        job_id = await harness.submit(steps=["ocr"])
+        wanted: list[Delivery] = []
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not wanted or len(await harness.bus.dead_letters(10)) < len(strays):
+                taken = await harness.bus.receive(LANE_TOPICS, "ocr", 10, 60.0, 0.5)
+                wanted += await harness.engine.drop_past(taken)
+        assert [delivery.properties["jobId"] for delivery in wanted] == [job_id]
+        letters = {letter.ref.message_id: letter.reason for letter in await harness.bus.dead_letters(10)}
+        assert letters.keys() == strays.keys()
+        assert all(reason.startswith("MALFORMED: ") for reason in letters.values())
+
     async def test_ack_timeout_settles_a_directive_though_its_worker_may_still_answer(
         self, harness: EngineHarness
     ) -> None:

@@ -38,7 +38,14 @@ class MessageQueue:
 
     # --- In ----------------------------------------------------------------------------------------------------------
 
-    def put(self, message: Message, now: float, due_at: float | None = None, ttl_seconds: float = SECONDS_MAX) -> int:
+    def put(
+        self,
+        message: Message,
+        now: float,
+        due_at: float | None = None,
+        ttl_seconds: float = SECONDS_MAX,
+        delivery_count: int = 0,
+    ) -> int:
         """Adds a message, active at once or at `due_at`. The shortest time to live counts."""
         own = SECONDS_MAX if message.ttl_ms is None else message.ttl_ms / 1000
         # Nothing expires in a dead-letter queue.
@@ -46,6 +53,7 @@ class MessageQueue:
         starts_at = now if due_at is None else due_at
         self._last_number += 1
         stored = Stored(message, self._last_number, starts_at, starts_at + ttl, message.size, due_at)
+        stored.delivery_count = delivery_count
         self._stored[stored.sequence_number] = stored
         self.size_bytes += stored.size
         if due_at is None:
@@ -179,6 +187,12 @@ class MessageQueue:
             self._give_back_session(session_id, now)
         return [owner for _, owner in lost]
 
+    def clear(self) -> None:
+        """Without a trace: locks and numbers included."""
+        for stored in list(self._stored.values()):
+            self._unlock(stored)
+            self._remove(stored)
+
     # --- Looking -----------------------------------------------------------------------------------------------------
 
     def peek(self, from_number: int, count: int, now: float, session_id: str | None = None) -> list[Stored]:
@@ -275,7 +289,8 @@ class MessageQueue:
             self._activate(stored)
             return
         self._remove(stored)
-        self.dead_letters.put(message.with_annotations({"x-opt-deadletter-source": self.path}), now)
+        buried = message.with_annotations({"x-opt-deadletter-source": self.path})
+        self.dead_letters.put(buried, now, delivery_count=stored.delivery_count)
 
     def _expire(self, stored: Stored, now: float) -> None:
         if self.dead_letters is not None and self.settings.dead_letters_expired:

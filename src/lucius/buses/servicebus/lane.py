@@ -1,0 +1,231 @@
+"""One subscription as this process receives from it: a receiver, and the task that reads it.
+
+The receiver reads only while somebody waits for messages, and its credit is that caller's share, so a process locks
+little more than it was asked for. A message that comes when nobody waits any more is released, which does not count
+as a delivery. A receiver that fails, or has brought nothing for a long time although somebody waits, is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from azure.servicebus import ServiceBusReceivedMessage
+from azure.servicebus.aio import ServiceBusReceiver
+
+from lucius.buses.servicebus.faults import CALL_ERRORS, Kind, Problems, kind_of
+
+log = logging.getLogger("lucius.bus")
+
+PREFETCH_MAX = 100
+GROW_FACTOR = 4
+"""A receiver is opened anew for a share that is so many times as large as that of the first caller."""
+OPEN_SECONDS = 20.0
+CLOSE_SECONDS = 5.0
+READ_SECONDS = 1.0
+"""How long one read waits for a message."""
+UNWANTED_SECONDS = 0.3
+"""How long a lane that nobody waits for keeps its credit, and what has come, for the next caller."""
+IDLE_SECONDS = 60.0
+"""A receiver that nobody has used for so long is closed, if it holds nothing."""
+SILENCE_SECONDS = 300.0
+RETRY_SECONDS = 1.0
+BUSY_SECONDS = 10.0
+
+
+class Lane:
+    def __init__(
+        self,
+        topic: str,
+        name: str,
+        make: Callable[[int], ServiceBusReceiver],
+        problems: Problems,
+        arrived: Callable[[], None],
+        silence_seconds: float = SILENCE_SECONDS,
+        busy_seconds: float = BUSY_SECONDS,
+    ) -> None:
+        self.topic, self.name = topic, name
+        self.entity = f"subscription {topic}/{name}"
+        self.buffer: deque[tuple[ServiceBusReceivedMessage, ServiceBusReceiver]] = deque()
+        self.in_hand = 0
+        """Messages of this receiver that callers have."""
+        self.replaced = 0
+        self.is_broken = False
+        self._make = make
+        self._problems = problems
+        self._arrived = arrived
+        self._silence_seconds = silence_seconds
+        self._busy_seconds = busy_seconds
+        self._receiver: ServiceBusReceiver | None = None
+        self._prefetch = 0
+        self._wanted: dict[object, int] = {}
+        self._wanted_at = 0.0
+        self._is_wanted = asyncio.Event()
+        self._last_message_at = 0.0
+        self._quiet_since: float | None = None
+        """Since when this receiver has asked and got nothing."""
+        self._task: asyncio.Task[None] | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    # --- Who waits ---------------------------------------------------------------------------------------------------
+
+    def want(self, caller: object, share: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._wanted[caller] = share
+        self._wanted_at = loop.time()
+        self._is_wanted.set()
+        if self._task is None or self._task.done():
+            self._last_message_at = loop.time()
+            self._task = asyncio.create_task(self._run(), name=f"service bus: {self.entity}")
+
+    def leave(self, caller: object) -> None:
+        self._wanted.pop(caller, None)
+        self._wanted_at = asyncio.get_running_loop().time()
+        if not self._wanted:
+            self._is_wanted.clear()
+
+    def is_answered(self, seconds: float) -> bool:
+        """Whether a receiver has asked for messages for so long and got none, or cannot ask."""
+        since = self._quiet_since
+        return self.is_broken or (since is not None and asyncio.get_running_loop().time() - since >= seconds)
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        while self.buffer:
+            message, receiver = self.buffer.popleft()
+            await release(receiver, message)
+        await self._drop()
+        await asyncio.gather(*self._leaving, return_exceptions=True)
+
+    # --- The task ----------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._step()
+            except CALL_ERRORS as error:
+                self._problems.met(self.entity, error)
+                self.is_broken = True
+                self._arrived()
+                await self._drop()
+                await asyncio.sleep(self._busy_seconds if kind_of(error) is Kind.BUSY else RETRY_SECONDS)
+                await self._is_wanted.wait()
+
+    async def _step(self) -> None:
+        loop = asyncio.get_running_loop()
+        share = min(max(self._wanted.values(), default=1), PREFETCH_MAX)
+        if self._receiver is None or share > GROW_FACTOR * (self._prefetch + 1):
+            await self._open(share - 1)
+        if len(self.buffer) >= sum(self._wanted.values()):
+            await self._rest()
+            return
+        if self._quiet_since is None:
+            self._quiet_since = loop.time()
+        message = await self._read()
+        if message is not None and self._receiver is not None:
+            self._quiet_since = None
+            self._last_message_at = loop.time()
+            self._problems.gone(self.entity)
+            self.buffer.append((message, self._receiver))
+            self._arrived()
+        elif loop.time() - self._last_message_at > self._silence_seconds and not self.in_hand:
+            # It may hang without an error; a new one costs little.
+            log.info("%s on Service Bus: nothing came for %g s; its receiver is replaced",
+                     self.entity, self._silence_seconds)  # fmt: skip
+            self.replaced += 1
+            self._last_message_at = loop.time()
+            await self._drop()
+
+    async def _read(self) -> ServiceBusReceivedMessage | None:
+        receiver = self._receiver
+        assert receiver is not None
+        try:
+            # The iterator ends after READ_SECONDS without a message; the deadline is for one that hangs.
+            async with asyncio.timeout(self._silence_seconds):
+                return await anext(receiver)
+        except StopAsyncIteration:
+            self._problems.gone(self.entity)
+            return None
+
+    async def _rest(self) -> None:
+        """Until somebody waits again; gives back what nobody wanted, and closes the receiver in the end."""
+        self._quiet_since = None
+        for seconds, then in ((UNWANTED_SECONDS, self._give_back), (IDLE_SECONDS, self._drop_idle)):
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._wait_for_demand()
+                return
+            except TimeoutError:
+                await then()
+        await self._wait_for_demand()
+
+    async def _wait_for_demand(self) -> None:
+        await self._is_wanted.wait()
+        while len(self.buffer) >= sum(self._wanted.values()):
+            await asyncio.sleep(0.02)
+            await self._is_wanted.wait()
+
+    async def _open(self, prefetch: int) -> None:
+        await self._drop()
+        receiver = self._make(prefetch)
+        self._receiver, self._prefetch = receiver, prefetch
+        async with asyncio.timeout(OPEN_SECONDS):
+            await receiver.__aenter__()
+        self.is_broken = False
+        self._problems.gone(self.entity)
+
+    async def _drop_idle(self) -> None:
+        if not self.in_hand:
+            await self._drop()
+
+    async def _drop(self) -> None:
+        """Closing releases what the receiver has read ahead. Messages in hand can then no longer be settled, and come
+        again."""
+        receiver, self._receiver = self._receiver, None
+        self._quiet_since = None
+        self.buffer = deque(one for one in self.buffer if one[1] is not receiver)
+        if receiver is not None:
+            closing = asyncio.create_task(_close(receiver))
+            self._leaving.add(closing)
+            closing.add_done_callback(self._leaving.discard)
+
+    async def _give_back(self) -> None:
+        """Release what nobody wanted, and take back the credit: what came would be locked unseen."""
+        while self.buffer:
+            message, receiver = self.buffer.popleft()
+            await release(receiver, message)
+        if self._receiver is not None and not await drain(self._receiver):
+            await self._drop_idle()
+
+
+async def release(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> None:
+    """Unlock a message that nobody has seen. The SDK does this itself for messages that it has read ahead, without a
+    public call; abandoning would count as a delivery."""
+    with suppress(*CALL_ERRORS, AttributeError, RuntimeError):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            settle = receiver._handler.settle_messages_async
+            await settle(message._delivery_id, message._delivery_tag, "released")
+
+
+async def drain(receiver: ServiceBusReceiver) -> bool:
+    """Take back a receiver's credit and release what it has read ahead: what the SDK does before it closes one, and
+    has no public call for. False if that is not possible."""
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            transport: Any = receiver._amqp_transport
+            await transport.drain_and_release_messages_async(receiver._handler)
+    except (AttributeError, *CALL_ERRORS):
+        return False
+    return True
+
+
+async def _close(receiver: ServiceBusReceiver) -> None:
+    with suppress(*CALL_ERRORS):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await receiver.close()

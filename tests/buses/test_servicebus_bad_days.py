@@ -1,0 +1,223 @@
+"""Bad days of the bus on Service Bus: a broker that is away, refuses, forgets or hangs; messages of others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from tests.servicebus_server import SDK_LEAVES_SOCKETS, ProvisionedBus, ServerThread, close_broken_sockets
+
+from lucius.ports.bus import Bus, BusUnavailable, Subscription
+from lucius.testing.bus_publishing import ids, message, ref
+from lucius.testing.servicebus.refusals import entity_full
+from lucius.testing.servicebus.tokens import SharedKey
+
+pytestmark = SDK_LEAVES_SOCKETS
+
+PATIENCE_SECONDS = 40.0
+OCR = Subscription(topic="lane", name="ocr")
+
+
+@pytest.fixture
+async def own_server() -> AsyncIterator[ServerThread]:
+    """One that a test may stop."""
+    thread = ServerThread(SharedKey("tests", "the right key"))
+    yield thread
+    await close_broken_sockets(thread.server.port)
+    thread.end()
+
+
+@pytest.fixture
+async def bus(servicebus_server: ServerThread) -> AsyncIterator[ProvisionedBus]:
+    bus = ProvisionedBus(servicebus_server, servicebus_server.clock(), busy_seconds=0.3, silence_seconds=1.5)
+    async with bus:
+        await bus.declare([OCR])
+        yield bus
+    await close_broken_sockets(servicebus_server.server.port)
+    await asyncio.to_thread(servicebus_server.forget)
+
+
+async def until_healthy(bus: Bus) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            await bus.health()
+            return
+        except BusUnavailable:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
+
+
+async def until_unavailable(bus: Bus, words: str) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    said = "it is healthy"
+    while words not in said:
+        assert time.monotonic() < deadline, said
+        await asyncio.sleep(0.05)
+        try:
+            await bus.health()
+        except BusUnavailable as error:
+            said = str(error)
+
+
+async def published(bus: Bus, name: str) -> None:
+    """Again until it is taken, as the outbox does."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            try:
+                assert await bus.publish([message(name)]) == [None]
+                return
+            except BusUnavailable:
+                await asyncio.sleep(0.1)
+
+
+async def test_broker_that_is_away_is_said_and_found_again(
+    own_server: ServerThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ProvisionedBus(own_server, own_server.clock()) as bus:
+        await bus.declare([OCR])
+        await published(bus, "m1")
+        await asyncio.to_thread(own_server.stop)
+        await until_unavailable(bus, "out of reach")
+        with pytest.raises(BusUnavailable):
+            await bus.publish([message("m2")])
+        assert f"127.0.0.1:{own_server.server.port}" in caplog.text
+        await asyncio.to_thread(own_server.start)
+        await published(bus, "m1")
+        await published(bus, "m2")
+        await until_healthy(bus)
+        taken = await bus.receive(["lane"], "ocr", 10, 5.0, PATIENCE_SECONDS)
+        taken += await bus.receive(["lane"], "ocr", 10, 5.0, 2.0) if len(taken) < 2 else []
+        assert ids(taken) == ["m1", "m2"]
+        assert "again" in caplog.text
+
+
+async def test_wrong_key_is_said(own_server: ServerThread) -> None:
+    from lucius.buses.servicebus import ServiceBusOptions
+
+    wrong = ServiceBusOptions(connection=own_server.options.connection.replace("the right key", "a wrong one"))
+    async with ProvisionedBus(own_server, own_server.clock(), options=wrong) as bus:
+        await bus.declare([OCR])
+        with pytest.raises(BusUnavailable, match="LUCIUS_SERVICEBUS_CONNECTION"):
+            await bus.publish([message("m1")])
+        await until_unavailable(bus, "refuses this process")
+
+
+async def test_expired_tokens_and_dropped_links_are_survived(bus: ProvisionedBus) -> None:
+    thread = bus.thread
+    for number, hurt in enumerate((thread.server.expire_tokens, thread.server.drop_links, thread.server.drop_links)):
+        await published(bus, f"before {number}")
+        waiting = asyncio.create_task(bus.receive(["lane"], "ocr", 1, 30.0, PATIENCE_SECONDS))
+        assert ids(await waiting) == [f"before {number}"]
+        thread.run(hurt)
+        await published(bus, f"after {number}")
+        taken = await bus.receive(["lane"], "ocr", 1, 30.0, PATIENCE_SECONDS)
+        assert ids(taken) == [f"after {number}"]
+        await bus.settle([ref(f"before {number}"), ref(f"after {number}")])
+    await until_healthy(bus)
+
+
+async def test_lost_lock_is_an_expected_duplicate(bus: ProvisionedBus) -> None:
+    await published(bus, "m1")
+    assert ids(await bus.receive(["lane"], "ocr", 1, 30.0, 5.0)) == ["m1"]
+    bus.thread.run(lambda: bus.thread.server.lose_locks("lane/Subscriptions/ocr"))
+    await bus.settle([ref("m1")])
+    await published(bus, "m2")
+    assert ids(await bus.receive(["lane"], "ocr", 1, 30.0, 5.0)) == ["m2"]
+    await bus.settle([ref("m2")])
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await asyncio.to_thread(bus.thread.bodies):
+            await asyncio.sleep(0.05)
+
+
+async def test_busy_is_said_and_waited_for(bus: ProvisionedBus) -> None:
+    await published(bus, "m0")
+    bus.thread.run(lambda: bus.thread.server.faults.busy("lane", times=1_000))
+    with pytest.raises(BusUnavailable, match="busy"):
+        await bus.publish([message("m1")])
+    bus.thread.run(bus.thread.server.faults.clear)
+    await published(bus, "m1")
+    await until_healthy(bus)
+
+
+async def test_full_topic_is_said_and_refuses_no_message_for_good(bus: ProvisionedBus) -> None:
+    await published(bus, "m0")
+    bus.thread.run(lambda: bus.thread.server.faults.refuse(entity_full("lane", 1), "lane", times=1_000))
+    with pytest.raises(BusUnavailable, match="full"):
+        await bus.publish([message("m1")])
+    bus.thread.run(bus.thread.server.faults.clear)
+    await published(bus, "m1")
+
+
+async def test_missing_topic_and_subscription_are_said(bus: ProvisionedBus) -> None:
+    await published(bus, "m0")
+    await asyncio.to_thread(bus.thread.forget)
+    await until_unavailable(bus, "lane/ocr is missing")
+    with pytest.raises(BusUnavailable, match=r"topic lane is missing.*lucius bus provision"):
+        await bus.publish([message("m1")])
+    await bus.declare([OCR])
+    await published(bus, "m1")
+    assert ids(await bus.receive(["lane"], "ocr", 1, 30.0, PATIENCE_SECONDS)) == ["m1"]
+    await until_healthy(bus)
+
+
+async def test_send_that_is_not_answered_is_unknown_and_repeated_without_a_duplicate(bus: ProvisionedBus) -> None:
+    bus.thread.run(lambda: bus.thread.server.faults.forget_sends("lane", times=1))
+    await published(bus, "m1")
+    assert ids(await bus.receive(["lane"], "ocr", 10, 30.0, 5.0)) == ["m1"]
+    assert await bus.receive(["lane"], "ocr", 10, 30.0, 0.5) == []
+
+
+async def test_receiver_that_hangs_is_replaced(bus: ProvisionedBus) -> None:
+    await published(bus, "m0")
+    assert ids(await bus.receive(["lane"], "ocr", 1, 30.0, 5.0)) == ["m0"]
+    await bus.settle([ref("m0")])
+    bus.thread.run(lambda: bus.thread.server.faults.stall("lane"))
+    await published(bus, "m1")
+    waiting = asyncio.create_task(bus.receive(["lane"], "ocr", 1, 30.0, PATIENCE_SECONDS))
+    lane = bus._receiving.lanes["lane", "ocr"]
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not lane.replaced:
+            await asyncio.sleep(0.05)
+    bus.thread.run(bus.thread.server.faults.clear)
+    assert ids(await waiting) == ["m1"]
+
+
+async def test_message_of_somebody_else_is_a_dead_letter_and_stops_nobody(bus: ProvisionedBus) -> None:
+    async with (
+        ServiceBusClient.from_connection_string(bus.options.connection) as client,
+        client.get_topic_sender("lane") as sender,
+    ):
+        await sender.send_messages(AmqpAnnotatedMessage(value_body={"not": "data"}))
+        await sender.send_messages(ServiceBusMessage(b"stray", application_properties={"service": "ocr"}))
+    await published(bus, "m1")
+    taken = await bus.receive(["lane"], "ocr", 10, 30.0, 10.0)
+    while len(taken) < 2:
+        taken += await bus.receive(["lane"], "ocr", 10, 30.0, 10.0)
+    assert ids(taken)[-1] == "m1"
+    async with asyncio.timeout(10):
+        while not (letters := await bus.dead_letters(10)):
+            await asyncio.sleep(0.05)
+    assert letters[0].reason.startswith("FOREIGN")
+
+
+async def test_messages_that_nobody_asked_for_are_released_and_not_counted(bus: ProvisionedBus) -> None:
+    """A caller that stops to ask leaves no message locked, and no delivery counted."""
+    waiting = asyncio.create_task(bus.receive(["lane"], "ocr", 5, 30.0, PATIENCE_SECONDS))
+    await asyncio.sleep(1.0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await published(bus, "at once")
+    async with ProvisionedBus(bus.thread, bus.thread.clock()) as other, asyncio.timeout(PATIENCE_SECONDS):
+        for name in ("at once", "later"):
+            [delivery] = await other.receive(["lane"], "ocr", 1, 30.0, PATIENCE_SECONDS)
+            assert (delivery.ref, delivery.delivery_count) == (ref(name), 1)
+            await other.settle([delivery.ref])
+            if name == "at once":
+                await asyncio.sleep(2.0)  # The first client rests by now.
+                await published(bus, "later")

@@ -1,0 +1,94 @@
+"""The outbox engine passes the engine suite with its ledger in SQLite and its bus on Service Bus.
+
+Opening the receivers of sixteen lanes takes seconds, so all tests share one bus, and one event loop with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from msgspec.structs import replace
+from tests.engines.test_engine_conformance import SETTINGS, OutboxSuite, kill_engine
+from tests.servicebus_server import ProvisionedBus, ServerThread
+
+from lucius.domain.callbacks import CallbackKey, TokenSigner
+from lucius.domain.directive import CallbackUrls
+from lucius.engines.outbox.engine import OutboxEngine
+from lucius.ledgers.sql import SqlLedger
+from lucius.ports.bus import Bus, Delivery, Depth, Message, Refused
+from lucius.ports.clock import Clock
+from lucius.ports.ledger import Ledger
+from lucius.ports.observer import Observer
+from lucius.sql.schema import upgrade
+from lucius.sql.sqlite import SqliteDatabase
+from lucius.testing.engine_harness import EngineHarness
+from lucius.testing.samples import STEP_IDS, ShiftedClock
+
+PUBLISH_SECONDS = 5.0
+
+
+class CountedBus(ProvisionedBus):
+    """Its depths come from the server itself: the harness asks for them a hundred times a second."""
+
+    def __init__(self, *arguments: Any, **given: Any) -> None:
+        super().__init__(*arguments, gather_seconds=0.4, **given)
+        self.published: set[str] = set()
+        """By the test that runs: what another one left in a receiver is settled."""
+
+    async def depths(self) -> list[Depth]:
+        return await asyncio.to_thread(self.thread.depths)
+
+    async def publish(self, messages: Sequence[Message]) -> list[Refused | None]:
+        self.published |= {message.id for message in messages}
+        return await super().publish(messages)
+
+    async def receive(
+        self, topics: Sequence[str], subscription: str, limit: int, lock_seconds: float, wait_seconds: float
+    ) -> list[Delivery]:
+        while True:
+            taken = await super().receive(topics, subscription, limit, lock_seconds, wait_seconds)
+            own = [delivery for delivery in taken if delivery.ref.message_id in self.published]
+            if own or not taken:
+                return own
+            await self.settle([delivery.ref for delivery in taken])
+
+
+def make_engine(ledger: Ledger, bus: Bus, clock: Clock) -> OutboxEngine:
+    signer = TokenSigner((CallbackKey("k1", b"secret"),))
+    settings = replace(SETTINGS, publish_timeout_seconds=PUBLISH_SECONDS)
+    return OutboxEngine(ledger, bus, clock, signer, CallbackUrls.under("http://127.0.0.1"), Observer(), settings)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_bus(servicebus_server: ServerThread) -> AsyncIterator[CountedBus]:
+    async with CountedBus(servicebus_server, servicebus_server.clock()) as bus:
+        yield bus
+    await asyncio.to_thread(servicebus_server.forget)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+class TestSqliteLedgerAndServiceBus(OutboxSuite):
+    @pytest_asyncio.fixture(loop_scope="module")
+    async def bus(self, shared_bus: CountedBus) -> AsyncIterator[CountedBus]:
+        yield shared_bus
+        await asyncio.to_thread(shared_bus.thread.empty)
+        shared_bus.forget_messages()
+        shared_bus.published.clear()
+
+    @pytest_asyncio.fixture(loop_scope="module")
+    async def ledger(self, tmp_path: Path) -> AsyncIterator[SqlLedger]:
+        async with SqliteDatabase(tmp_path / "lucius.db") as database:
+            await upgrade(database)
+            async with SqlLedger(database) as ledger:
+                yield ledger
+
+    @pytest_asyncio.fixture(loop_scope="module")
+    async def harness(self, ledger: Ledger, bus: Bus, clock: ShiftedClock) -> AsyncIterator[EngineHarness]:
+        harness = EngineHarness(ledger, bus, clock, make_engine, kill_engine, drains_services=STEP_IDS, withdraws=False)
+        async with harness:
+            yield harness
