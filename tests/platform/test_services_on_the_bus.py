@@ -29,9 +29,9 @@ POLICIES = {
     "LUCIUS_BUS_REPLIES": "true",
 }
 WORK_SECONDS = (0.02, 0.08)
-JOBS = sized(8, 400)
+JOBS = sized(8, 200)
 KILLS = sized(2, 50)
-BROKER_JOBS = sized(24, 1_000)
+BROKER_JOBS = sized(24, 400)
 OUTAGE_SECONDS = sized(1, 20)
 TENANTS = 7
 SECONDS_MAX = sized(60, 600)
@@ -54,7 +54,7 @@ async def test_services_on_the_bus_in_the_database_finish_jobs(tmp_path: Path, p
         if IS_LONG:
             # Ends the leases of those who are killed.
             stack.enter_context(Process("reconciler", settings=settings, folder=tmp_path))
-        found = await _run(tmp_path, server, services, ("ocr",), sized(0, 50))
+        found = await _run(tmp_path, server, services, ("ocr",), sized(0, 16))
     assert IS_LONG or found.attempt_no_max == 1
 
 

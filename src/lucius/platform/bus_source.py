@@ -1,8 +1,8 @@
 """Directives straight from the bus.
 
 With callbacks over HTTP, the answer to the ACK says whether this replica has the attempt. With callbacks over the bus
-there is no answer, so the bus decides: a replica has the attempt if it has removed the directive from its queue while
-the lock was certainly its own. Nobody else can have received it then, or will.
+there is no answer, so the bus decides, before the ACK is sent: a replica has the attempt if it has removed the
+directive from its queue while the lock was certainly its own. Nobody else can have received it then, or will.
 """
 
 from __future__ import annotations
@@ -34,10 +34,27 @@ class BusDelivery:
         self._locked_until = locked_until
         self._claims = claims
 
-    def is_held(self) -> bool:
-        return not self._claims or time.monotonic() < self._locked_until
+    async def claim(self) -> bool:
+        """Without answers, the replica that has removed the directive while it was locked has the attempt."""
+        if not self._claims:
+            return True
+        if self._is_locked():
+            await self._remove()
+        return self._is_locked()
 
     async def complete(self) -> None:
+        if not self._claims:
+            await self._remove()
+
+    async def abandon(self) -> None:
+        if self._is_locked():
+            await _if_reachable(self._bus.abandon([self._ref]))
+
+    def _is_locked(self) -> bool:
+        """Certainly, and for this replica."""
+        return time.monotonic() < self._locked_until
+
+    async def _remove(self) -> None:
         failures = 0
         while True:
             try:
@@ -51,10 +68,6 @@ class BusDelivery:
                     self._locked_until = 0.0
                     return
             await asyncio.sleep(wait)
-
-    async def abandon(self) -> None:
-        if self.is_held():
-            await _if_reachable(self._bus.abandon([self._ref]))
 
     async def refuse(self, reason: str) -> None:
         await _if_reachable(self._bus.dead_letter([self._ref], reason))

@@ -27,9 +27,9 @@ class Delivery(Protocol):
     async def refuse(self, reason: str) -> None:
         """It is not a directive."""
 
-    def is_held(self) -> bool:
-        """Whether no other replica can have received it meanwhile, as far as that matters: if the orchestrator answers
-        ACKs, its answer decides."""
+    async def claim(self) -> bool:
+        """Whether no other replica can have it, before its ACK is sent. If the orchestrator answers ACKs, its answer
+        decides, and this is true."""
 
 
 class Source(Protocol):
@@ -53,7 +53,7 @@ class HttpDelivery:
     async def refuse(self, reason: str) -> None:
         return None
 
-    def is_held(self) -> bool:
+    async def claim(self) -> bool:
         return True
 
 

@@ -178,8 +178,8 @@ class Worker:
     async def _ack(self, delivery: Delivery, attempt: Attempt, traceparent: str | None) -> bool:
         """Whether this replica may work on the attempt."""
         directive = attempt.directive
-        if not delivery.is_held():
-            log.info("%s: not started, its lock has run out", directive.label)
+        if not await delivery.claim():
+            log.warning("%s: not started, its lock ran out before it could be taken", directive.label)
             attempt.stop(StopReason.STALE)
             await self._store.drop(directive.key)
             return False
@@ -191,10 +191,7 @@ class Worker:
             attempt.stop(StopReason.STALE)
         elif answer.accepted:
             await delivery.complete()
-            if delivery.is_held():
-                return True
-            log.warning("%s: not started, its lock ran out before the directive was removed", directive.label)
-            attempt.stop(StopReason.STALE)
+            return True
         elif answer.code in TRY_AGAIN:
             log.warning("%s: not started, ACK not answered: %s %s", directive.label, answer.code, answer.detail)
             if not (step := self._steps.get(directive.step_type)) or not step.eager:
