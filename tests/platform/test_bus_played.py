@@ -236,7 +236,10 @@ async def test_directives_from_the_bus_may_be_answered_over_http(on_bus: PlayedB
     ("changes", "told"),
     [
         ({"callbacks": "bus"}, "LUCIUS_PLATFORM_CALLBACKS=bus needs directives from the bus: set LUCIUS_PLATFORM_BUS"),
-        ({"bus": "amqp://host"}, "LUCIUS_PLATFORM_BUS: amqp is not supported; supported: nats:// and tls://"),
+        (
+            {"bus": "amqp://host"},
+            "LUCIUS_PLATFORM_BUS: amqp is not supported; supported: nats://, tls:// and servicebus://",
+        ),
         ({"bus": "nats://host:port"}, "has no valid port"),
     ],
 )
