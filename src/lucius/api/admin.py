@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from lucius.api import answers
+from lucius.api import admin_answers, answers
 from lucius.api.endpoint import Call, answer
 from lucius.api.job_views import show_attempt, show_unreadable
 from lucius.api.jobs import read_job_id
@@ -27,7 +27,7 @@ from lucius.usecases.readiness import Status
 LIST_MAX = 100
 
 
-def _show_protocol(protocol: Protocol) -> answers.Protocol:
+def _show_protocol(protocol: Protocol) -> admin_answers.Protocol:
     return {
         "id": protocol.id,
         "version": protocol.version,
@@ -50,7 +50,7 @@ async def list_protocols(call: Call) -> Response:
     Parameters(call.request).close()
     protocols = call.context.registry.snapshot().protocols
     items = [_show_protocol(protocols[name]) for name in sorted(protocols)]
-    return answer(answers.ProtocolList(items=items, next=None))
+    return answer(admin_answers.ProtocolList(items=items, next=None))
 
 
 async def get_protocol(call: Call) -> Response:
@@ -65,7 +65,7 @@ async def get_protocol(call: Call) -> Response:
 async def retry_outbox(call: Call) -> Response:
     await read_body(call.request, SMALL_BODY_BYTES_MAX, may_be_empty=True)
     done = await call.context.engine.retry_outbox()
-    return answer(answers.Retried(retried=done.retried, waiting=done.waiting, detail=done.problem))
+    return answer(admin_answers.Retried(retried=done.retried, waiting=done.waiting, detail=done.problem))
 
 
 @listing
@@ -74,10 +74,10 @@ async def list_outbox(call: Call) -> Response:
     limit = parameters.whole("limit", LIST_MAX, 1, call.context.settings.page_size_max)
     parameters.close()
     rows = await call.context.ledger.outbox(limit)
-    return answer(answers.OutboxList(items=[_show_outbox_row(row) for row in rows], next=None))
+    return answer(admin_answers.OutboxList(items=[_show_outbox_row(row) for row in rows], next=None))
 
 
-def _show_outbox_row(row: OutboxRow | UnreadableJob) -> answers.OutboxRow | answers.Unreadable:
+def _show_outbox_row(row: OutboxRow | UnreadableJob) -> admin_answers.OutboxRow | answers.Unreadable:
     if isinstance(row, UnreadableJob):
         return show_unreadable(row)
     return {
@@ -100,7 +100,7 @@ async def list_dead_letters(call: Call) -> Response:
     closings = await call.context.ledger.closings([job.job_id for job in jobs]) if is_dismissed else {}
     letters = [] if is_dismissed else await call.context.bus.dead_letters(limit)
     about = await call.context.runbooks.dead_letters.describe(letters)
-    messages: list[answers.DeadMessage] = [
+    messages: list[admin_answers.DeadMessage] = [
         {"messageId": letter.ref.message_id, "topic": letter.ref.topic, "subscription": letter.ref.subscription,
          "delivery_count": letter.delivery_count, "reason": letter.reason, "dead_at": iso(letter.dead_at),
          "runbook": about.get(letter.ref)}
@@ -108,7 +108,7 @@ async def list_dead_letters(call: Call) -> Response:
     ]  # fmt: skip
     dismissals = [_show_dismissal(closings[job.job_id]) for job in jobs if job.job_id in closings]
     items = await shown(call, jobs)
-    return answer(answers.DeadLetters(items=items, messages=messages, dismissals=dismissals, next=after_id))
+    return answer(admin_answers.DeadLetters(items=items, messages=messages, dismissals=dismissals, next=after_id))
 
 
 async def dismiss_dead_letter(call: Call) -> Response:
@@ -120,7 +120,7 @@ async def dismiss_dead_letter(call: Call) -> Response:
     return answer(_show_dismissal(await call.context.operations.dismiss(read_job_id(call), by, reason, sees)))
 
 
-def _show_dismissal(closing: Closing) -> answers.Dismissal:
+def _show_dismissal(closing: Closing) -> admin_answers.Dismissal:
     return {
         "jobId": closing.job_id,
         "dismissed_at": iso(closing.at),
@@ -131,7 +131,7 @@ def _show_dismissal(closing: Closing) -> answers.Dismissal:
 
 async def list_lanes(call: Call) -> Response:
     Parameters(call.request).close()
-    by_lane: dict[int, list[answers.LaneSubscription]] = {lane: [] for lane in range(LANE_COUNT)}
+    by_lane: dict[int, list[admin_answers.LaneSubscription]] = {lane: [] for lane in range(LANE_COUNT)}
     for load in await call.context.lanes.loads():
         depth, unsent = load.depth, load.unsent
         by_lane[load.lane].append(
@@ -150,10 +150,10 @@ async def list_lanes(call: Call) -> Response:
                 "note": call.context.sightings.absent_service(load.service) if depth.ready else None,
             }
         )
-    items: list[answers.Lane] = [
+    items: list[admin_answers.Lane] = [
         {"lane": lane, "topic": lane_topic(lane), "subscriptions": by_lane[lane]} for lane in range(LANE_COUNT)
     ]
-    return answer(answers.LaneList(items=items, next=None))
+    return answer(admin_answers.LaneList(items=items, next=None))
 
 
 def _shown(moment: Instant | None) -> str | None:
@@ -164,7 +164,7 @@ async def list_tenants(call: Call) -> Response:
     Parameters(call.request).close()
     snapshot, inflight = call.context.registry.snapshot(), await call.context.ledger.inflight()
     counted = {scope.removeprefix("tenant:") for scope in inflight if scope.startswith("tenant:")}
-    items: list[answers.Tenant] = []
+    items: list[admin_answers.Tenant] = []
     for tenant_id in sorted(counted | set(snapshot.tenants)):
         tenant = snapshot.tenants.get(tenant_id)
         tenant_max = tenant.max_inflight if tenant else None
@@ -180,16 +180,16 @@ async def list_tenants(call: Call) -> Response:
         )
     total = inflight.get("global", 0)
     total_max = snapshot.settings.max_inflight
-    return answer(answers.TenantList(items=items, next=None, inflight=total, max_inflight=total_max))
+    return answer(admin_answers.TenantList(items=items, next=None, inflight=total, max_inflight=total_max))
 
 
 async def healthz(call: Call) -> Response:
-    return answer(answers.Health(status="ok"))
+    return answer(admin_answers.Health(status="ok"))
 
 
 async def readyz(call: Call) -> Response:
     """Readiness without the dependencies: those are shown on the management port only."""
     report = await call.context.management.readiness.look()
     if report.is_ready:
-        return answer(answers.Health(status=Status.OK))
-    return answer(answers.Health(status=Status.UNAVAILABLE), 503)
+        return answer(admin_answers.Health(status=Status.OK))
+    return answer(admin_answers.Health(status=Status.UNAVAILABLE), 503)

@@ -15,6 +15,7 @@ from typing import is_typeddict
 import msgspec
 
 from lucius.api import (
+    admin_answers,
     answers,
     batches,
     bulk_operations,
@@ -37,7 +38,7 @@ from lucius.domain.waiting import WAIT_CAUSES
 from lucius.runbooks.core import answers as runbook_answers
 from lucius.settings import Settings
 
-ANSWERS = (answers, runbook_answers)
+ANSWERS = (answers, admin_answers, runbook_answers)
 BODIES = (
     callbacks.CallbackBatch,
     callbacks.Pull,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from lucius.api import answers
+from lucius.api import admin_answers
 from lucius.api.endpoint import Call, answer, credential_of
 from lucius.api.operation import Operation
 from lucius.api.requests import SMALL_BODY_BYTES_MAX, read_body
@@ -22,7 +22,9 @@ async def create_link(call: Call) -> Response:
         raise CallerError.of("FORBIDDEN", "a link signs in as an API key: call this with one, not with a token")
     link = await context.console_sessions.new_link(key_hash)
     url = f"{context.settings.console_address}/sign-in/{link.token}"
-    return answer(answers.ConsoleLink(url=url, expires_at=iso(link.expires_at)), 201, {"Cache-Control": "no-store"})
+    return answer(
+        admin_answers.ConsoleLink(url=url, expires_at=iso(link.expires_at)), 201, {"Cache-Control": "no-store"}
+    )
 
 
 CONSOLE_OPERATIONS: tuple[Operation, ...] = (

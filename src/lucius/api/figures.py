@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from lucius.api import answers
+from lucius.api import admin_answers
 from lucius.api.endpoint import Call, answer
 from lucius.api.lists import listing
 from lucius.api.operation import LIST_ERRORS, Operation, Parameter
@@ -27,12 +27,12 @@ def visible_tenants(call: Call, tenant: str | None) -> tuple[str, ...] | None:
 async def get_overview(call: Call) -> Response:
     Parameters(call.request).close()
     figures, tenants = call.context.figures, visible_tenants(call, None)
-    inflight: list[answers.InFlight] = [
+    inflight: list[admin_answers.InFlight] = [
         {"scope": one.scope, "inflight": one.jobs, "max_inflight": one.maximum}
         for one in await figures.inflight(tenants)
     ]
     windows, waiting = await figures.counts(tenants), await figures.waiting(tenants)
-    return answer(answers.Overview(windows=windows, waiting=waiting, inflight=inflight))
+    return answer(admin_answers.Overview(windows=windows, waiting=waiting, inflight=inflight))
 
 
 @listing
@@ -43,19 +43,19 @@ async def list_failures(call: Call) -> Response:
     parameters.close()
     found = await call.context.figures.failures(visible_tenants(call, tenant), created_from, dead_letters)
     items = [_show_group(group) for group in found.groups]
-    return answer(answers.FailureList(items=items, next=None, scanned=found.scanned, cut_off=found.is_cut_off))
+    return answer(admin_answers.FailureList(items=items, next=None, scanned=found.scanned, cut_off=found.is_cut_off))
 
 
 async def list_lane_history(call: Call) -> Response:
     Parameters(call.request).close()
-    items: list[answers.LaneSample] = [
+    items: list[admin_answers.LaneSample] = [
         {"at": iso(sample.at), "oldest_seconds": list(sample.oldest_seconds)}
         for sample in call.context.lane_history.samples
     ]
-    return answer(answers.LaneHistory(items=items, next=None))
+    return answer(admin_answers.LaneHistory(items=items, next=None))
 
 
-def _show_group(group: FailureGroup) -> answers.FailureGroup:
+def _show_group(group: FailureGroup) -> admin_answers.FailureGroup:
     return {
         "error_signature": group.error_signature,
         "jobs": group.jobs,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from lucius.api import answers
+from lucius.api import admin_answers
 from lucius.api.endpoint import Call, answer
 from lucius.api.requests import Parameters, find_header
 from lucius.domain.time import iso
@@ -35,7 +35,7 @@ def _told(call: Call, header: str) -> str | None:
 async def list_workers(call: Call) -> Response:
     Parameters(call.request).close()
     sightings = call.context.sightings
-    items: list[answers.WorkerSeen] = [
+    items: list[admin_answers.WorkerSeen] = [
         {
             "kind": one.kind,
             "name": one.name,
@@ -48,4 +48,4 @@ async def list_workers(call: Call) -> Response:
         }
         for one in sightings.all()
     ]
-    return answer(answers.WorkerList(items=items, next=None))
+    return answer(admin_answers.WorkerList(items=items, next=None))
