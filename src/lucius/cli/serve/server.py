@@ -19,8 +19,8 @@ SECONDS_OF_UNIT = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 DURATION_SECONDS_MAX = 100 * 365 * 86_400
 
 SERVER_PACKAGES = frozenset(
-    {"apsw", "cryptography", "fastapi", "httptools", "jsonschema_rs", "jwt", "msgspec", "pypdf", "starlette", "uvicorn"}
-    | {"uvloop", "yaml"}
+    {"apsw", "cryptography", "fastapi", "httptools", "jinja2", "jsonschema_rs", "jwt", "msgspec", "pypdf", "starlette"}
+    | {"uvicorn", "uvloop", "yaml"}
 )
 """Import names of the packages that the extra `server` installs."""
 
