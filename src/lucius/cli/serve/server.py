@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lucius.cli.failures import Unreachable, Unusable
+from lucius.cli.output.program import hint
 
 if TYPE_CHECKING:
     from lucius.settings import Settings
@@ -84,7 +85,7 @@ def up(
     settings = settings_of(host=host, port=port, data=data)
     options: dict[str, Any] = {"services": not no_services, "sample": run_sample if sample else None}
     if profile is None:
-        run("run_up", settings, **options)
+        run("run_up", settings, **options, hint=hint)
     else:
         wanted = {"temporal": temporal_port, "temporal_ui": temporal_ui_port, "nats": nats_port}
         ports = {name: number or 0 for name, number in wanted.items()}
