@@ -39,7 +39,7 @@ class EngineFlood:
             allowed = RATIO_MAX * max(_p95(calm), self.calm_seconds_min)
             measured: list[float] = []
             while len(measured) < TRIES and (not measured or measured[-1] > allowed):
-                await self._flood(harness)
+                await self._submit_flood(harness)
                 measured.append(_p95(await _waits(harness, small, self.small_jobs, taken)))
                 done = len(taken) - (1 + len(measured)) * self.small_jobs
                 assert done < len(measured) * self.flood_jobs, OVER
@@ -48,7 +48,7 @@ class EngineFlood:
         assert measured[-1] <= allowed, f"{_p95(calm):.4f} s became {measured[-1]:.4f} s; {allowed:.4f} s are allowed"
         assert done > WORKERS, "the flood goes on as well"
 
-    async def _flood(self, harness: EngineHarness) -> None:
+    async def _submit_flood(self, harness: EngineHarness) -> None:
         for first in range(0, self.flood_jobs, SUBMITTED_AT_ONCE):
             count = min(SUBMITTED_AT_ONCE, self.flood_jobs - first)
             new = [harness.new(steps=["ocr"], tenant_id=FLOOD) for _ in range(count)]
