@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import warnings
@@ -54,6 +55,11 @@ from lucius.testing.samples import ManualClock  # noqa: E402
 # everything again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A script starts its background jobs with SIGINT ignored, and programs inherit that: in tests that run as such a job,
+# Ctrl-C would have no effect on any program that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _TEMPLATE = f"lucius_template_{os.getpid()}"
 _COPYING = "" if os.environ.get("LUCIUS_TEST_POSTGRES") else "STRATEGY FILE_COPY"

@@ -25,7 +25,7 @@ PATH_VALUES = {
     "batch_id": "999999",
     "operation_id": UNKNOWN_JOB,
 }
-SERVICE, WORKER = "service", "worker"
+SERVICE, WORKER, KEY = "service", "worker", "key"
 
 
 class Access(NamedTuple):
@@ -33,7 +33,7 @@ class Access(NamedTuple):
     """None: anybody, without a credential."""
     on_all_tenants: bool = False
     limit: str | None = None
-    """What a limited key is held to here: the service it names, or the worker."""
+    """What a limited key is held to here: the service it names, or the worker. KEY: no token serves, only a key."""
 
 
 _READ, _OPERATE = Access("read"), Access("operate")
@@ -42,6 +42,8 @@ _READ_ALL, _OPERATE_ALL, _ADMIN_ALL = Access("read", True), Access("operate", Tr
 ACCESS: dict[str, Access] = {
     **dict.fromkeys(("submitCommand", "validateCommand", "submitCommands"), Access("submit")),
     **dict.fromkeys(("listJobs", "getJob", "getSteps", "getEvents", "listProtocols", "getProtocol"), _READ),
+    **dict.fromkeys(("getOverview", "listFailures"), _READ),
+    "createConsoleLink": Access("read", limit=KEY),
     **dict.fromkeys(("cancelJob", "pauseJob", "resumeJob", "redriveJob"), _OPERATE),
     **dict.fromkeys(("listOperations", "getOperation", "listOutcomes"), _READ),
     **dict.fromkeys(("createOperation", "previewOperation"), _OPERATE),
@@ -50,6 +52,7 @@ ACCESS: dict[str, Access] = {
     **dict.fromkeys(("retryOutbox", "listOutbox", "listDeadLetters", "listLanes", "listTenants"), _OPERATE_ALL),
     "dismissDeadLetter": _OPERATE_ALL,
     "listWorkers": _OPERATE_ALL,
+    "listLaneHistory": _OPERATE_ALL,
     **dict.fromkeys(("listRunbooks", "validateRunbook", "getRunbookSchema", "getRunbook", "diffRunbook"), _READ_ALL),
     **dict.fromkeys(("getRunbookEvents", "listBatches", "getBatch", "listMembers", "getBatchEvents"), _READ_ALL),
     **dict.fromkeys(("exportBatch", "getGrid"), _READ_ALL),
@@ -84,6 +87,8 @@ def refusal(access: Access, credential: Credential) -> tuple[int, str] | None:
         return 401, "UNAUTHENTICATED"
     if not credential.may(access.role) or (access.on_all_tenants and credential.tenants is not None):
         return 403, "FORBIDDEN"
+    if access.limit == KEY:
+        return (403, "FORBIDDEN") if credential.name.startswith("token ") else None
     if not credential.is_limited() or access.limit is None:
         return None
     is_allowed = credential.services == {"ocr"} if access.limit == SERVICE else credential.worker_ids == {"exchange"}

@@ -77,6 +77,7 @@ def test_every_method_reads_what_a_real_server_answers(server: str) -> None:
         assert recorder.admin.lanes()["items"] is not None
         assert recorder.admin.tenants()["items"] is not None
         assert {one["name"] for one in recorder.admin.workers()["items"]} >= {"ocr"}
+        assert "/console/sign-in/" in recorder.admin.console_link()["url"]
         assert "messages" in recorder.admin.dead_letters(limit=5)
         with pytest.raises(Refused, match="JOB_NOT_FOUND"):
             recorder.admin.dismiss("018f6b1e-7c00-7000-8000-0123456789ab", reason="because")
@@ -178,6 +179,7 @@ def _batches(client: Any) -> None:
     assert made.members == 2
     assert batches.get(made.batch_id).members["active"] == 2
     assert [one.batch_id for one in batches.list(runbook="move")] == [made.batch_id]
+    assert batches.grid(made.batch_id)["member_keys"] == ["ann", "bob"]
     assert batches.add(made.batch_id, "Upn\ncarl\n")["members"] == 1
     assert batches.remove(made.batch_id, ["bob"])["removed"] == 1
     assert batches.advance(made.batch_id)["phase"] == "only"

@@ -55,7 +55,8 @@ async def ledger(sqlite_database: SqliteDatabase) -> AsyncIterator[SqlLedger]:
 def make_engine(ledger: Ledger, bus: Bus, clock: Clock) -> OutboxEngine:
     signer = TokenSigner((CallbackKey("k1", b"secret"),))
     urls = CallbackUrls.under("http://127.0.0.1")
-    settings = replace(SETTINGS, publish_timeout_seconds=10.0)
+    # The cap of tenants would hold most of them back.
+    settings = replace(SETTINGS, publish_timeout_seconds=10.0, tenant_unacknowledged_max=QUEUED)
     return OutboxEngine(ledger, bus, clock, signer, urls, Observer(), settings)
 
 

@@ -17,8 +17,9 @@ import pytest_asyncio
 from msgspec.structs import replace
 from tests.engines.about_the_bus import AboutTheBus
 from tests.engines.test_engine_conformance import SETTINGS, OutboxFairness, OutboxSuite, kill_engine
+from tests.engines.test_floods import CALM_SECONDS_MIN
 from tests.long_form import IS_LONG, sized
-from tests.servicebus_server import ProvisionedBus, ServerThread
+from tests.servicebus_server import SDK_LEAVES_SOCKETS, ProvisionedBus, ServerThread
 
 from lucius.domain.callbacks import CallbackKey, TokenSigner
 from lucius.domain.directive import CallbackUrls
@@ -102,10 +103,12 @@ class ShortSuite(AboutTheBus):
     )
 
 
+@SDK_LEAVES_SOCKETS
 @pytest.mark.asyncio(loop_scope="module")
 class TestSqliteLedgerAndServiceBus(WholeSuite if IS_LONG else ShortSuite, EngineFlood):  # type: ignore[misc]
     flood_jobs = sized(300, 10_000)
     small_jobs = sized(12, 40)
+    calm_seconds_min = CALM_SECONDS_MIN
 
     @pytest_asyncio.fixture(loop_scope="module")
     async def bus(self, shared_bus: CountedBus) -> AsyncIterator[CountedBus]:

@@ -68,12 +68,14 @@ async def fill(database: Database) -> None:
 
 # --- The tables of other lists, on PostgreSQL ------------------------------------------------------------------------
 
-TABLES = ("job_states", "job_specs", "dead_letter_closings", "batches", "batch_members", "runbook_events")
+TABLES = (
+    "job_states", "job_specs", "dead_letter_closings", "batches", "batch_changes", "batch_members", "runbook_events",
+)  # fmt: skip
 _OTHERS = (
     # Few rows a page, so that the tables are about as large as with a million rows.
     *(
         f"ALTER TABLE {table} SET (fillfactor = 10)"
-        for table in ("dead_letter_closings", "batches", "batch_members", "runbook_events")
+        for table in ("dead_letter_closings", "batches", "batch_changes", "batch_members", "runbook_events")
     ),
     "INSERT INTO job_specs (job_id, document) SELECT job_id, '[]' FROM job_states",
     # Of jobs that are no dead letters: how many are closed decides the plan.
@@ -87,6 +89,9 @@ _OTHERS = (
             completed_at)
         SELECT 1, n, CASE WHEN n % 97 = 0 THEN 'active' WHEN n % 101 = 0 THEN 'failed' ELSE 'completed' END, n,
             CASE WHEN n < 1000 THEN 'move' ELSE 'other' END, 'source', 'auto', n FROM generate_series(1, 20000) n""",
+    # Of an ended batch the last change is kept, of others many: more than a page may read of all its batches.
+    """INSERT INTO batch_changes (batch_id, change_number, changed)
+        SELECT id, n, '{}' FROM batches, generate_series(1, 256) n WHERE n = 256 OR status = 'active'""",
     # The first batch is a large one; whoever left or failed came last.
     """INSERT INTO batch_members (batch_id, member_key, status, added_at, failed_at, added_by)
         SELECT CASE WHEN n <= 10000 THEN 1 ELSE 2 + n % 50 END, 'u' || n,

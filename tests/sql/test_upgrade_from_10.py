@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from tests.sql import version_10
 
+from lucius.domain.attempt import Attempt
 from lucius.domain.job import Job
 from lucius.ledgers.sql import SqlLedger
 from lucius.sql import schema
@@ -64,7 +65,9 @@ async def test_jobs_are_as_the_program_before_read_them(database: Database) -> N
         for job_id, was in expected.items():
             assert msgspec.json.decode(msgspec.json.encode(was["job"]), type=Job) == jobs[job_id]
             attempts = await ledger.attempts(job_id)
-            assert json.loads(msgspec.json.encode(attempts)) == was["attempts"]
+            assert msgspec.convert(was["attempts"], dict[str, tuple[Attempt, ...]]) == {
+                step_id: tuple(found) for step_id, found in attempts.items()
+            }
             events = await ledger.events(job_id, 0, 1_000)
             assert json.loads(msgspec.json.encode(events)) == was["events"]
         assert await ledger.inflight() == version_10.recorded()["inflight"]

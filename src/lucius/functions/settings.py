@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lucius.client.addresses import AddressInvalid, check_address
 from lucius.client.keys import DATA_DEFAULT, DATA_VARIABLE, key_on_this_machine
 from lucius.kit import settings as kit
-from lucius.kit.errors import ServiceUnusable
 from lucius.kit.settings import number, variable
 
 BUS_VARIABLE = "LUCIUS_WORKER_BUS"
@@ -51,10 +49,6 @@ class WorkerSettings:
 
     def __post_init__(self) -> None:
         kit.check(self, self.url, self.api_key)
-        try:
-            check_address(self.url)
-        except AddressInvalid as error:
-            raise ServiceUnusable(f"{kit.URL_NAMES}: {error}") from error
 
 
 def read_settings(environment: Mapping[str, str] | None = None, **overrides: Any) -> WorkerSettings:

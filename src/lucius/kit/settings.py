@@ -11,7 +11,14 @@ from collections.abc import Mapping
 from dataclasses import Field, field, fields
 from typing import Any, TypeVar
 
-from lucius.client.addresses import URL_ALIAS, URL_DEFAULT, URL_VARIABLE, has_credentials, is_address
+from lucius.client.addresses import (
+    URL_ALIAS,
+    URL_DEFAULT,
+    URL_VARIABLE,
+    AddressInvalid,
+    check_address,
+    has_credentials,
+)
 from lucius.client.keys import KEY_VARIABLE, is_key, key_on_this_machine
 from lucius.kit.errors import ServiceUnusable
 
@@ -57,8 +64,10 @@ def read(kind: type[S], environment: Mapping[str, str] | None, overrides: Mappin
 
 def check(settings: Any, url: str, api_key: str) -> None:
     """Raises `ServiceUnusable` for an invalid setting. Its text contains no secret."""
-    if not is_address(url):
-        raise ServiceUnusable(f"{URL_NAMES}: {url!r} is not an address such as {URL_DEFAULT}")
+    try:
+        check_address(url)
+    except AddressInvalid as error:
+        raise ServiceUnusable(f"{URL_NAMES}: {error}") from error
     if has_credentials(url):
         raise ServiceUnusable(f"{URL_NAMES} contains a user or a password, and is logged; use {KEY_VARIABLE}")
     if not is_key(api_key):

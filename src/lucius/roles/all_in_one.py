@@ -26,9 +26,11 @@ Sample = Callable[[str, str, Path], Awaitable[object]]
 """Something to run once the server is up: its address, an API key, and the data folder."""
 
 
-def run_up(settings: Settings, services: bool = True, sample: Sample | None = None) -> None:
-    """Every role in one process."""
-    run(_up(settings, services, sample), settings)
+def run_up(
+    settings: Settings, services: bool = True, sample: Sample | None = None, hint: Callable[[str], str] = str
+) -> None:
+    """Every role in one process. `hint`: writes commands that a text quotes as they have to be typed."""
+    run(_up(settings, services, sample, hint), settings)
 
 
 def run_profile(profile: str, settings: Settings, ports: dict[str, int], **options: Any) -> None:
@@ -38,7 +40,7 @@ def run_profile(profile: str, settings: Settings, ports: dict[str, int], **optio
     run_profile(profile, settings, ports=Ports(**ports), **options)
 
 
-async def _up(settings: Settings, services: bool, sample: Sample | None) -> None:
+async def _up(settings: Settings, services: bool, sample: Sample | None, hint: Callable[[str], str]) -> None:
     has_own_key = not settings.api_key
     settings = with_secrets(settings)
     configure_logs(settings)  # Again: the secrets just generated must not be logged either.
@@ -55,7 +57,7 @@ async def _up(settings: Settings, services: bool, sample: Sample | None) -> None
         served(context, listener, console_routes(context)) as server,
     ):
         greeting = _greeting(context.settings, services, address, has_own_key)
-        print(f"{greeting}\n{await console_line(context)}", file=sys.stderr, flush=True)
+        print(f"{greeting}\n{hint(await console_line(context))}", file=sys.stderr, flush=True)
         if sample is None and sys.stderr.isatty():
             print("Press Ctrl-C to stop it.", file=sys.stderr, flush=True)
         stop = asyncio.Event()
@@ -71,7 +73,7 @@ async def _up(settings: Settings, services: bool, sample: Sample | None) -> None
             )
             helpers.append(asyncio.create_task(serving))
             if sample is not None:
-                helpers.append(asyncio.create_task(_sample(sample, context, url, data)))
+                helpers.append(asyncio.create_task(_sample(sample, context, url, data, hint)))
         # Services end by themselves only if they cannot start, which must be reported.
         await first_of(server.until_stopped(), *helpers[:1])
         stop.set()
@@ -106,9 +108,9 @@ def _raise_failure(services: asyncio.Task[object], settings: Settings) -> None:
         raise error
 
 
-async def _sample(sample: Sample, context: AppContext, url: str, data: Path) -> None:
+async def _sample(sample: Sample, context: AppContext, url: str, data: Path, hint: Callable[[str], str]) -> None:
     await sample(url, context.settings.api_key, data)
-    line = await console_line(context)
+    line = hint(await console_line(context))
     print(f"\nLUCIUS stays up at {url}. Press Ctrl-C to stop it.\n{line}", file=sys.stderr, flush=True)
 
 

@@ -28,7 +28,7 @@ except ImportError as error:  # pragma: no cover - exercised by installing witho
         "PostgreSQL needs the extra `postgres`: pip install '.[postgres]' in a clone of LUCIUS"
     ) from error
 
-from lucius.sql.postgres_hosts import CONNECT_SECONDS, Hosts, ServerReadOnly, is_read_only
+from lucius.sql.postgres_hosts import CONNECT_SECONDS, Hosts, ServerMoved, ServerReadOnly, is_read_only
 from lucius.sql.postgres_lock import ProgramLock
 from lucius.sql.postgres_watch import ServerWatch
 from lucius.sql.programs import session_name
@@ -98,7 +98,7 @@ class PostgresDatabase:
                 "jit": "off",
             },
         }
-        self._lock = ProgramLock(self.name, program_version, self._connect, self._too_new)
+        self._lock = ProgramLock(self.name, program_version, lambda: self._connect(**self._options), self._too_new)
         self._watch = ServerWatch(self.name, self._hosts, self._drop_connections, self._reopen)
 
     async def __aenter__(self) -> PostgresDatabase:
@@ -118,8 +118,12 @@ class PostgresDatabase:
         await self._close_pool()
         await self._lock.release()
 
-    async def _connect(self) -> Any:
-        return await self._hosts.connect(**self._options)
+    async def _connect(self, *args: Any, **options: Any) -> Any:
+        try:
+            return await self._hosts.connect(*args, **options)
+        except ServerMoved as error:
+            self._watch.lose(_said(error))
+            raise
 
     async def _too_new(self, connection: Any) -> str | None:
         state = await _drive(connection, read_state(is_shared=True))
@@ -127,7 +131,7 @@ class PostgresDatabase:
 
     async def _open_pool(self) -> None:
         self._pool = await asyncpg.create_pool(
-            connect=self._hosts.connect, reset=_leave, min_size=0, max_size=self._pool_max, **self._options
+            connect=self._connect, reset=_leave, min_size=0, max_size=self._pool_max, **self._options
         )
 
     async def _reopen(self) -> None:

@@ -18,6 +18,13 @@ class ServerReadOnly(Exception):
         super().__init__("the server is read-only")
 
 
+class ServerMoved(ConnectionError):
+    """Another server takes the writes now; what is connected to the one before must be given up first."""
+
+    def __init__(self) -> None:
+        super().__init__("another server takes the writes now")
+
+
 _FAILURES = (
     OSError,
     TimeoutError,
@@ -32,24 +39,33 @@ class Hosts:
     """Connects to the first host that can be written to, beginning with the one that worked last.
 
     Each host has its own share of the time: one that has vanished without a word leaves enough for the others.
+    Nobody gets connections to two servers at once: a former primary that was only slow would still take writes.
     """
 
     def __init__(self, url: str) -> None:
         self._urls = one_url_per_host(url)
         self._current = 0
+        self._has_connected = False
 
     async def connect(self, *args: Any, **options: Any) -> Any:
-        """Takes what `asyncpg.connect` takes, except for the URL."""
-        count = len(self._urls)
+        """Takes what `asyncpg.connect` takes, except for the URL. Only the first to find another server raises
+        `ServerMoved`; others that were looking at that time just fail."""
+        count, first = len(self._urls), self._current
         failure: Exception = ServerReadOnly()
-        for index in (*range(self._current, count), *range(self._current)):
+        for index in (*range(first, count), *range(first)):
             try:
                 connection = await _connect(self._urls[index], CONNECT_SECONDS / count, options)
             except _FAILURES as error:
                 failure = error
-            else:
-                self._current = index
+                continue
+            if not self._has_connected or index == first == self._current:
+                self._current, self._has_connected = index, True
                 return connection
+            connection.terminate()
+            if first != self._current:
+                raise ConnectionError("another server was found meanwhile")
+            self._current = index
+            raise ServerMoved
         raise failure
 
     async def check_current(self, seconds_max: float) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lucius.cli.failures import Unreachable, Unusable
+from lucius.cli.output.program import hint
 
 if TYPE_CHECKING:
     from lucius.settings import Settings
@@ -19,8 +20,8 @@ SECONDS_OF_UNIT = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 DURATION_SECONDS_MAX = 100 * 365 * 86_400
 
 SERVER_PACKAGES = frozenset(
-    {"apsw", "cryptography", "fastapi", "httptools", "jsonschema_rs", "jwt", "msgspec", "pypdf", "starlette", "uvicorn"}
-    | {"uvloop", "yaml"}
+    {"apsw", "cryptography", "fastapi", "httptools", "jinja2", "jsonschema_rs", "jwt", "msgspec", "pypdf", "starlette"}
+    | {"uvicorn", "uvloop", "yaml"}
 )
 """Import names of the packages that the extra `server` installs."""
 
@@ -84,7 +85,7 @@ def up(
     settings = settings_of(host=host, port=port, data=data)
     options: dict[str, Any] = {"services": not no_services, "sample": run_sample if sample else None}
     if profile is None:
-        run("run_up", settings, **options)
+        run("run_up", settings, **options, hint=hint)
     else:
         wanted = {"temporal": temporal_port, "temporal_ui": temporal_ui_port, "nats": nats_port}
         ports = {name: number or 0 for name, number in wanted.items()}
