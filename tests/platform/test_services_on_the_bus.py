@@ -47,7 +47,9 @@ async def test_services_on_a_broker_finish_jobs_while_all_are_killed(tmp_path: P
         broker = stack.enter_context(open_broker(name, tmp_path, POLICIES))
         services = {**broker.settings, "LUCIUS_PLATFORM_BUS": broker.kit_url}
         process = Process(*words, settings={**POLICIES, **broker.settings}, folder=tmp_path, port=free_port())
-        await _run(tmp_path, stack.enter_context(process), services, ("ocr", "embedding"), KILLS)
+        server = stack.enter_context(process)
+        await _run(tmp_path, server, services, ("ocr", "embedding"), KILLS)
+        assert not broker.tracebacks(server.log), server.log[-3000:]
 
 
 async def test_services_on_the_bus_in_the_database_finish_jobs(tmp_path: Path, postgres_url: str) -> None:
@@ -59,6 +61,7 @@ async def test_services_on_the_bus_in_the_database_finish_jobs(tmp_path: Path, p
             # Ends the leases of those who are killed.
             stack.enter_context(Process("reconciler", settings=settings, folder=tmp_path))
         found = await _run(tmp_path, server, services, ("ocr",), sized(0, 16))
+        assert "Traceback" not in server.log, server.log[-3000:]
     assert IS_LONG or found.attempt_no_max == 1
 
 
@@ -134,7 +137,6 @@ async def _run(
             await until_ended(client, SECONDS_MAX)
             found = await audit(client, job_ids, replicas.journal())
         assert not replicas.tracebacks()
-    assert not ServiceBusBroker.tracebacks(server.log), server.log[-3000:]
     assert found.jobs == {"SUCCEEDED": JOBS}
     return found
 
