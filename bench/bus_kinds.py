@@ -8,31 +8,45 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import asyncpg
 import nats
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from nats.js.api import RetentionPolicy, StorageType, StreamConfig
 
 from bench.postgres import postgres_server
-from bench.processes import BenchError, Process, environment, free_port
+from bench.processes import BenchError, Process, environment, free_port, python_module
 from lucius.buses.memory import MemoryBus
 from lucius.buses.nats import NatsBus, NatsOptions
+from lucius.buses.servicebus import ServiceBus, ServiceBusOptions
+from lucius.buses.servicebus.entities import plan
+from lucius.buses.servicebus.printing import as_json
 from lucius.buses.sql import SqlBus
 from lucius.clocks import SystemClock
 from lucius.domain.routing import LANE_TOPICS
-from lucius.ports.bus import Bus, Message
+from lucius.ports.bus import Bus, Message, Subscription
 from lucius.profiles.nats_server import plan_nats
 from lucius.profiles.requirements import find_program
 from lucius.sql import schema
 from lucius.sql.postgres import PostgresDatabase
 
+SERVICES = ("ocr", "embedding", "sis")
 READY_SECONDS_MAX = 60.0
 POOL_MAX = 8
 NATS_PENDING_MAX = 4_000
 """Messages whose confirmation the bare client may wait for."""
+
+SERVICEBUS_CONNECTION = "LUCIUS_SERVICEBUS_CONNECTION"
 
 Publish = Callable[[Sequence[Message]], Awaitable[object]]
 
@@ -138,8 +152,63 @@ async def _open_nats(settings: dict[str, str]) -> AsyncIterator[Opened]:
         await client.close()
 
 
+def lanes(prefix: str = "") -> list[Subscription]:
+    """What services subscribe to; the prefix is for the bare client's own topics."""
+    return [
+        Subscription(topic=prefix + topic, name=service, where={"service": service})
+        for topic in LANE_TOPICS
+        for service in SERVICES
+    ]
+
+
+@contextmanager
+def _servicebus(folder: Path) -> Iterator[dict[str, str]]:
+    config = folder / "Config.json"
+    config.write_text(as_json(plan([*lanes(), *lanes("bare-")])))
+    command = python_module("lucius.cli.main", "servicebus-emulator", "--port", "0", "--config", str(config))
+    with Process("the Service Bus test server", command, folder / "servicebus.log") as process:
+        end = time.monotonic() + READY_SECONDS_MAX
+        while "Endpoint=" not in process.tail():
+            process.require_running()
+            if time.monotonic() > end:
+                raise BenchError(f"Service Bus is not ready after {READY_SECONDS_MAX:.0f} s:\n{process.tail()}")
+            time.sleep(0.05)
+        [connection] = [line for line in process.tail().splitlines() if line.startswith("Endpoint=")]
+        yield {SERVICEBUS_CONNECTION: connection}
+
+
+@asynccontextmanager
+async def _open_servicebus(settings: dict[str, str]) -> AsyncIterator[Opened]:
+    connection = settings[SERVICEBUS_CONNECTION]
+    async with (
+        ServiceBusClient.from_connection_string(connection) as client,
+        AsyncExitStack() as stack,
+        ServiceBus(ServiceBusOptions(connection=connection), SystemClock()) as bus,
+    ):
+        senders = {topic: client.get_topic_sender(f"bare-{topic}") for topic in LANE_TOPICS}
+        for sender in senders.values():
+            await stack.enter_async_context(sender)
+
+        async def bare(messages: Sequence[Message]) -> None:
+            by_topic: dict[str, list[Message]] = {}
+            for message in messages:
+                by_topic.setdefault(message.topic, []).append(message)
+            await asyncio.gather(*(_send_bare(senders[topic], some) for topic, some in by_topic.items()))
+
+        yield Opened(bus, bare)
+
+
+async def _send_bare(sender: ServiceBusSender, messages: Sequence[Message]) -> None:
+    batch = await sender.create_message_batch()
+    for message in messages:
+        properties: dict[str | bytes, Any] = {"service": message.properties["service"]}
+        batch.add_message(ServiceBusMessage(message.body, message_id=message.id, application_properties=properties))
+    await sender.send_messages(batch)
+
+
 KINDS = (
     Kind("memory", _nothing, _open_memory, ""),
     Kind("sql", _postgres, _open_sql, "asyncpg, rows of a plain table"),
     Kind("nats", _nats, _open_nats, "nats-py, `publish_async`"),
+    Kind("servicebus", _servicebus, _open_servicebus, "azure-servicebus, batches, on the test server"),
 )

@@ -19,20 +19,19 @@ from typing import NamedTuple
 
 import uvloop
 
-from bench.bus_kinds import KINDS, Kind, Opened, Publish
+from bench.bus_kinds import KINDS, SERVICES, Kind, Opened, Publish, lanes
 from bench.figures import AloneResult, LoadResult
 from bench.harness import LUCIUS, Harness, check_account
 from bench.processes import ROOT, SERVER_SETTINGS, BenchError, Process, free_port, python_module, scratch_folder
 from bench.report import Rows, aligned, markdown, replace_between, yes_or_no
 from lucius.domain.routing import LANE_TOPICS
 from lucius.engines.outbox.dispatcher import BATCH_MAX
-from lucius.ports.bus import Message, Subscription
+from lucius.ports.bus import Message
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "bench" / "results"
 MARKS = ("<!-- buses:begin -->", "<!-- buses:end -->")
 RATIO_GOAL = 0.70
-SERVICES = ("ocr", "embedding", "sis")
 BODY = b"x" * 1_100
 """About as long as the directive of the sample."""
 RECEIVE_MAX = 250
@@ -72,32 +71,28 @@ async def publish_rate(publish: Publish, messages: Sequence[Message]) -> float:
 
 
 async def settle_rate(opened: Opened, count: int) -> float:
-    """All services at once, as in one API process."""
+    """All services at once, as in one API process. Finding that nothing is left does not count."""
+    ended = began = time.perf_counter()
 
     async def work(service: str) -> int:
+        nonlocal ended
         done = 0
         while taken := await opened.bus.receive(LANE_TOPICS, service, RECEIVE_MAX, LOCK_SECONDS, 0.0):
             await opened.bus.settle([delivery.ref for delivery in taken])
             done += len(taken)
+            ended = time.perf_counter()
         return done
 
-    began = time.perf_counter()
     done = sum(await asyncio.gather(*(work(service) for service in SERVICES)))
     if done != count:
         raise BenchError(f"{count} directives were published, {done} received; the figures count for nothing")
-    return count / (time.perf_counter() - began)
+    return count / (ended - began)
 
 
 async def measure_bus(kind: Kind, settings: dict[str, str], count: int, rounds: int) -> list[Round]:
     found = []
     async with kind.open(settings) as opened:
-        await opened.bus.declare(
-            [
-                Subscription(topic=topic, name=service, where={"service": service})
-                for topic in LANE_TOPICS
-                for service in SERVICES
-            ]
-        )
+        await opened.bus.declare(lanes())
         for at in range(rounds + 1):  # The first warms up.
             bare = None
             if opened.bare is not None and at % 2:

@@ -1,5 +1,7 @@
 """The outbox engine passes the engine suite with its ledger in SQLite and its bus on Service Bus.
 
+In the short form, what of it is about the bus.
+
 Opening the receivers of sixteen lanes takes seconds, so all tests share one bus, and one event loop with it.
 """
 
@@ -13,9 +15,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from msgspec.structs import replace
+from tests.engines.about_the_bus import AboutTheBus
 from tests.engines.test_engine_conformance import SETTINGS, OutboxFairness, OutboxSuite, kill_engine
 from tests.engines.test_floods import CALM_SECONDS_MIN
-from tests.long_form import sized
+from tests.long_form import IS_LONG, sized
 from tests.servicebus_server import SDK_LEAVES_SOCKETS, ProvisionedBus, ServerThread
 
 from lucius.domain.callbacks import CallbackKey, TokenSigner
@@ -74,9 +77,35 @@ async def shared_bus(servicebus_server: ServerThread) -> AsyncIterator[CountedBu
     await asyncio.to_thread(servicebus_server.forget)
 
 
+class WholeSuite(OutboxSuite, OutboxFairness):
+    pass
+
+
+class ShortSuite(AboutTheBus):
+    """Also what Service Bus does differently: dead letters and directives of the past stay where they are until they
+    come up, and nothing is withdrawn."""
+
+    clock = OutboxSuite.clock
+    _codes = OutboxSuite._codes
+    test_directive_that_the_bus_gave_up_on_is_a_missed_ack_at_once = (
+        OutboxSuite.test_directive_that_the_bus_gave_up_on_is_a_missed_ack_at_once
+    )
+    test_message_that_is_no_directive_is_a_dead_letter_and_stops_nobody = (
+        OutboxSuite.test_message_that_is_no_directive_is_a_dead_letter_and_stops_nobody
+    )
+    test_new_attempt_has_the_only_directive = OutboxSuite.test_new_attempt_has_the_only_directive
+    test_directive_delivered_twice_is_done_once = OutboxSuite.test_directive_delivered_twice_is_done_once
+    test_cancel_of_a_directive_nobody_has_taken_ends_the_job_at_once = (
+        OutboxSuite.test_cancel_of_a_directive_nobody_has_taken_ends_the_job_at_once
+    )
+    test_message_the_bus_lost_is_sent_under_a_new_attempt = (
+        OutboxSuite.test_message_the_bus_lost_is_sent_under_a_new_attempt
+    )
+
+
 @SDK_LEAVES_SOCKETS
 @pytest.mark.asyncio(loop_scope="module")
-class TestSqliteLedgerAndServiceBus(OutboxSuite, OutboxFairness, EngineFlood):
+class TestSqliteLedgerAndServiceBus(WholeSuite if IS_LONG else ShortSuite, EngineFlood):  # type: ignore[misc]
     flood_jobs = sized(300, 10_000)
     small_jobs = sized(12, 40)
     calm_seconds_min = CALM_SECONDS_MIN

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from temporalio.testing import WorkflowEnvironment
+from tests.engines.about_the_bus import AboutTheBus
 from tests.engines.temporal_server import temporal_program
 from tests.engines.test_servicebus_conformance import CountedBus
 from tests.long_form import IS_LONG
@@ -143,20 +144,6 @@ class TestTemporalOnPostgres(TemporalSuite):
     async def ledger(self, postgres_database: PostgresDatabase, bus: SqlBus) -> AsyncIterator[SqlLedger]:
         async with SqlLedger(postgres_database, bus) as ledger:
             yield ledger
-
-
-class AboutTheBus:
-    """What in the suite is most about the bus, for the short form."""
-
-    knows_what_is_queued = EngineSuite.knows_what_is_queued
-    test_job_goes_through_its_steps_and_succeeds = EngineSuite.test_job_goes_through_its_steps_and_succeeds
-    test_publish_whose_answer_was_lost_is_delivered_once = (
-        EngineSuite.test_publish_whose_answer_was_lost_is_delivered_once
-    )
-    test_backlog_burns_no_attempts = EngineSuite.test_backlog_burns_no_attempts
-    test_engine_that_dies_between_commit_and_publish_loses_nothing = (
-        EngineSuite.test_engine_that_dies_between_commit_and_publish_loses_nothing
-    )
 
 
 class TestTemporalOverNats(WithTemporal, EngineSuite if IS_LONG else AboutTheBus):  # type: ignore[misc]

@@ -10,16 +10,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
+from tests.crash.brokers import NatsBroker, ServiceBusBroker, open_broker
 from tests.crash.client import Client, envelope, submit
 from tests.crash.processes import API_KEY, CALLBACK_KEYS, QUICK, Process, free_port
 from tests.long_form import IS_LONG, sized
-from tests.nats_server import NatsServer
 from tests.platform.mortal_audit import Found, audit, until_ended
 from tests.platform.mortal_replicas import Replicas
+from tests.servicebus_server import SDK_LEAVES_SOCKETS, close_broken_sockets
 
 from lucius.bootstrap import open_app
 from lucius.platform import PlatformService, PlatformSettings
-from lucius.settings import Settings
+from lucius.settings import read_settings
 
 POLICIES = {
     **QUICK,
@@ -29,6 +31,7 @@ POLICIES = {
     "LUCIUS_BUS_REPLIES": "true",
 }
 WORK_SECONDS = (0.02, 0.08)
+BROKERS = ("nats", "servicebus") if IS_LONG else ("nats",)
 JOBS = sized(8, 200)
 KILLS = sized(2, 50)
 BROKER_JOBS = sized(24, 400)
@@ -37,13 +40,16 @@ TENANTS = 7
 SECONDS_MAX = sized(60, 600)
 
 
-async def test_services_on_nats_finish_jobs_while_all_are_killed(tmp_path: Path, nats_server: NatsServer) -> None:
-    prefix = f"services-{tmp_path.name}"
-    settings = {**POLICIES, "LUCIUS_BUS": nats_server.url, "LUCIUS_NATS_PREFIX": prefix}
-    services = {"LUCIUS_PLATFORM_BUS": nats_server.url, "LUCIUS_NATS_PREFIX": prefix}
+@pytest.mark.parametrize("name", BROKERS)
+async def test_services_on_a_broker_finish_jobs_while_all_are_killed(tmp_path: Path, name: str) -> None:
     words = ("up", "--no-services", "--data", str(tmp_path / "data"))
-    with Process(*words, settings=settings, folder=tmp_path, port=free_port()) as server:
+    with ExitStack() as stack:
+        broker = stack.enter_context(open_broker(name, tmp_path, POLICIES))
+        services = {**broker.settings, "LUCIUS_PLATFORM_BUS": broker.kit_url}
+        process = Process(*words, settings={**POLICIES, **broker.settings}, folder=tmp_path, port=free_port())
+        server = stack.enter_context(process)
         await _run(tmp_path, server, services, ("ocr", "embedding"), KILLS)
+        assert not broker.tracebacks(server.log), server.log[-3000:]
 
 
 async def test_services_on_the_bus_in_the_database_finish_jobs(tmp_path: Path, postgres_url: str) -> None:
@@ -55,14 +61,26 @@ async def test_services_on_the_bus_in_the_database_finish_jobs(tmp_path: Path, p
             # Ends the leases of those who are killed.
             stack.enter_context(Process("reconciler", settings=settings, folder=tmp_path))
         found = await _run(tmp_path, server, services, ("ocr",), sized(0, 16))
+        assert "Traceback" not in server.log, server.log[-3000:]
     assert IS_LONG or found.attempt_no_max == 1
 
 
-async def test_a_broker_killed_under_load_loses_no_reply_and_uses_up_no_attempt(tmp_path: Path) -> None:
-    broker = NatsServer()
-    broker.start()
-    settings = Settings(
-        bus=broker.url,
+@SDK_LEAVES_SOCKETS
+@pytest.mark.parametrize("name", BROKERS)
+async def test_a_broker_away_under_load_loses_no_reply_and_uses_up_no_attempt(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NATS is killed; the test server of Service Bus drops every connection and takes none."""
+    with open_broker(name, tmp_path, POLICIES) as broker:
+        for variable, value in broker.settings.items():
+            monkeypatch.setenv(variable, value)  # The kit reads them.
+        await _be_away_under_load(tmp_path, broker)
+        await close_broken_sockets(broker.address_port)
+
+
+async def _be_away_under_load(tmp_path: Path, broker: NatsBroker | ServiceBusBroker) -> None:
+    settings = read_settings(
+        broker.settings,
         bus_replies=True,
         data=str(tmp_path / "data"),
         api_key=API_KEY,
@@ -74,34 +92,31 @@ async def test_a_broker_killed_under_load_loses_no_reply_and_uses_up_no_attempt(
     service.step("OCR")(lambda directive, workspace: ended.add(directive.job_id))
     # Nobody listens at this address: everything has to go over the bus.
     platform = PlatformSettings(
-        orchestrator_url="http://127.0.0.1:9", bus=broker.url, callbacks="bus", state=str(tmp_path), data=str(tmp_path),
-        lock_seconds=2.0,
+        orchestrator_url="http://127.0.0.1:9", bus=broker.kit_url, callbacks="bus", state=str(tmp_path),
+        data=str(tmp_path), lock_seconds=2.0,
     )  # fmt: skip
-    try:
-        async with open_app(settings) as context:
-            serving = asyncio.create_task(service.serve(stop, platform))
-            job_ids = []
-            for number in range(BROKER_JOBS):
-                taken = await context.acceptance.submit(_envelope(number, ("ocr",)), lambda tenant_id: True)
-                job_ids.append(taken.job_id)
-                if number == BROKER_JOBS // 3:
-                    await asyncio.sleep(0.1)
-                    broker.kill()
-                if number == 2 * BROKER_JOBS // 3:
-                    await asyncio.sleep(OUTAGE_SECONDS)
-                    await asyncio.to_thread(broker.start)
-            async with asyncio.timeout(SECONDS_MAX):
+    async with open_app(settings) as context:
+        serving = asyncio.create_task(service.serve(stop, platform))
+        job_ids = []
+        for number in range(BROKER_JOBS):
+            taken = await context.acceptance.submit(_envelope(number, ("ocr",)), lambda tenant_id: True)
+            job_ids.append(taken.job_id)
+            if number == BROKER_JOBS // 3:
+                await asyncio.sleep(0.1)
+                broker.kill()
+            if number == 2 * BROKER_JOBS // 3:
+                await asyncio.sleep(OUTAGE_SECONDS)
+                await asyncio.to_thread(broker.start)
+        async with asyncio.timeout(SECONDS_MAX):
+            jobs = await context.ledger.load(job_ids)
+            while not all(job.is_terminal for job in jobs.values()):
+                await asyncio.sleep(0.1)
                 jobs = await context.ledger.load(job_ids)
-                while not all(job.is_terminal for job in jobs.values()):
-                    await asyncio.sleep(0.1)
-                    jobs = await context.ledger.load(job_ids)
-            stop.set()
-            await serving
-            assert {(job.status, job.steps[0].attempt_no) for job in jobs.values()} == {("SUCCEEDED", 1)}
-            assert ended == set(job_ids)
-            assert not await context.bus.dead_letters(10)
-    finally:
-        broker.stop()
+        stop.set()
+        await serving
+        assert {(job.status, job.steps[0].attempt_no) for job in jobs.values()} == {("SUCCEEDED", 1)}
+        assert ended == set(job_ids)
+        assert not await context.bus.dead_letters(10)
 
 
 async def _run(
@@ -122,7 +137,6 @@ async def _run(
             await until_ended(client, SECONDS_MAX)
             found = await audit(client, job_ids, replicas.journal())
         assert not replicas.tracebacks()
-    assert "Traceback" not in server.log, server.log[-3000:]
     assert found.jobs == {"SUCCEEDED": JOBS}
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -137,3 +138,32 @@ async def test_the_base_install_serves_and_names_the_extra_that_administration_n
     assert b"pip install '.[server]' in a clone of LUCIUS (cryptography is not installed)" in errors
     assert b"Traceback" not in errors
     assert running.returncode == 2
+
+
+async def test_an_outage_drops_connections_and_keeps_messages(tmp_path: Path) -> None:
+    async with emulator("--config", str(config(tmp_path))) as running:
+        connection = await line_of(running.stdout)
+        await line_of(running.stderr)
+        port = int(connection.partition(";")[0].rpartition(":")[2])
+        async with (
+            ServiceBusClient.from_connection_string(connection) as client,
+            client.get_queue_sender("queue.1") as sender,
+        ):
+            await sender.send_messages(ServiceBusMessage("kept"), timeout=5)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        running.send_signal(signal.SIGUSR1)
+        assert "An outage" in await line_of(running.stderr)
+        with pytest.raises(OSError):
+            await asyncio.open_connection("127.0.0.1", port)
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read(1) == b"", "it is dropped"
+        writer.close()
+        for _ in range(2):
+            running.send_signal(signal.SIGUSR2)
+            assert await line_of(running.stderr) == "The outage is over."
+        async with (
+            ServiceBusClient.from_connection_string(connection) as client,
+            client.get_queue_receiver("queue.1") as receiver,
+        ):
+            (got,) = await receiver.receive_messages(max_wait_time=5)
+            assert str(got) == "kept"

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.crash.brokers import open_broker
 from tests.crash.client import Client
 from tests.crash.processes import CALLBACK_KEYS, Process, free_port
 from tests.long_form import IS_LONG
-from tests.nats_server import NatsServer
 from tests.runbooks.crash.crash_story import rows
 from tests.runbooks.crash.under_fire import (
     END_SECONDS_MAX,
@@ -31,8 +31,9 @@ from tests.runbooks.crash.under_fire import (
     until_ended,
 )
 
-from lucius.buses.nats import NatsBus, NatsOptions
-from lucius.clocks import SystemClock
+from lucius.bootstrap import open_bus
+from lucius.bootstrap.bus_plan import bus_subscriptions
+from lucius.settings import read_settings
 from lucius.sql.postgres import PostgresDatabase
 
 SEED = 20_250_315
@@ -44,7 +45,8 @@ SOURCE_PORTION = 20
 UP_PORTIONS = 4
 UP_KILLS_A_PORTION = 3
 UP_PORTION = 20
-BUSES = ("sql", "nats") if IS_LONG else ("sql",)
+BUSES = ("sql", "nats", "servicebus") if IS_LONG else ("sql",)
+WORKERS = ("http-pool", "bus-pool")
 
 
 class Csv:
@@ -67,29 +69,31 @@ class Csv:
         draft.replace(self.path)
 
 
-async def until_empty(options: NatsOptions) -> None:
-    """Until no message waits on NATS, and none is dead."""
-    async with NatsBus(options, SystemClock()) as bus, asyncio.timeout(END_SECONDS_MAX):
-        while any(depth.ready or depth.locked or depth.dead for depth in await bus.depths()):
+async def until_empty(settings: Mapping[str, str]) -> None:
+    """Until no message waits on the broker, and none is dead."""
+    known = read_settings(settings)
+    async with open_bus(known) as bus, asyncio.timeout(END_SECONDS_MAX):
+        await bus.declare(bus_subscriptions(known, WORKERS))
+        while left := [depth for depth in await bus.depths() if depth.ready or depth.locked or depth.dead]:
+            assert not any(depth.dead for depth in left), left
             await asyncio.sleep(0.2)
 
 
 @pytest.mark.timeout(420)
 @pytest.mark.parametrize("bus", BUSES)
 async def test_runbooks_lose_and_double_nothing_when_killed_on_postgres(
-    tmp_path: Path, postgres_url: str, nats_server: NatsServer, bus: str
+    tmp_path: Path, postgres_url: str, bus: str
 ) -> None:
-    nats = NatsOptions(servers=(nats_server.url,), prefix="runbook-kills")
     rng, port = random.Random(SEED), free_port()
     csv = Csv(tmp_path / "members.csv")
     settings = {**QUICK, "LUCIUS_LEDGER": postgres_url, "LUCIUS_CALLBACK_KEYS": CALLBACK_KEYS, SOURCE: str(csv.path)}
-    if bus == "nats":
-        settings |= {"LUCIUS_BUS": nats_server.url, "LUCIUS_NATS_PREFIX": nats.prefix}
-    over = {**settings, "LUCIUS_URL": f"http://127.0.0.1:{port}"}
     worker_of = {"one": "http-pool", "two": "bus-pool", "three": "http-pool"}
     source = {"type": "csv", "connection": SOURCE, "primary_key": "Upn", "batch_time_column": "Start"}
     keys: list[str] = []
     with ExitStack() as stack:
+        if bus != "sql":
+            settings |= stack.enter_context(open_broker(bus, tmp_path, settings, WORKERS)).settings
+        over = {**settings, "LUCIUS_URL": f"http://127.0.0.1:{port}"}
         api = Process("api", settings=settings, folder=tmp_path / "api", port=port)
         roles = [
             Process(role, settings=settings, folder=tmp_path / f"{role}-{number}")
@@ -119,8 +123,8 @@ async def test_runbooks_lose_and_double_nothing_when_killed_on_postgres(
 
             await until_ended(look, len(keys) + len(csv.keys), [api, *roles, *workers])
             await audit(look, keys + csv.keys, [worker.journal for worker in workers])
-            if bus == "nats":
-                await until_empty(nats)
+            if bus != "sql":
+                await until_empty(settings)
         assert sum(role.lives for role in roles) == len(roles) + PORTIONS * KILLS_A_PORTION
         assert killer.kills_at_work > killer.kills // 2
         for process in (api, *roles, *workers):

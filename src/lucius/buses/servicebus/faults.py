@@ -25,7 +25,9 @@ log = logging.getLogger("lucius.bus")
 
 DETAIL_CHARS_MAX = 300
 
-CALL_ERRORS = (AzureError, ServiceBusError, OSError, TimeoutError, ValueError)
+SDK_FAULTS = (TypeError, AttributeError, RuntimeError)
+"""What the SDK raises from inside if two calls on a receiver find at once that its connection broke."""
+CALL_ERRORS = (AzureError, ServiceBusError, OSError, TimeoutError, ValueError, *SDK_FAULTS)
 """What a call of the SDK may raise. `ValueError` is a handler that was closed meanwhile."""
 LOCK_LOST = (MessageLockLostError, MessageAlreadySettled)
 """An expected duplicate: the message is delivered once more."""

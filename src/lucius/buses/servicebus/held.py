@@ -83,19 +83,19 @@ class HeldMessages:
     # --- What callers do ---------------------------------------------------------------------------------------------
 
     async def settle(self, refs: Iterable[DeliveryRef]) -> None:
-        await self._each(self._complete(ref) for ref in self._known(refs, None))
+        await self._each(self._complete(ref, one) for ref, one in self._known(refs, None))
 
     async def dead_letter(self, refs: Iterable[DeliveryRef], reason: str) -> None:
-        await self._each(self._bury(ref, reason) for ref in self._known(refs, reason))
+        await self._each(self._bury(ref, one, reason) for ref, one in self._known(refs, reason))
 
     async def abandon(self, refs: Iterable[DeliveryRef], delay_seconds: float) -> None:
-        held = [ref for ref in dict.fromkeys(refs) if ref in self._held]
+        held = [(ref, self._held[ref]) for ref in dict.fromkeys(refs) if ref in self._held]
         if delay_seconds:
             # Service Bus cannot delay it: the lock is kept for that long.
-            for ref in held:
-                self._held[ref].until = after(self._clock.now(), delay_seconds)
+            for _, one in held:
+                one.until = after(self._clock.now(), delay_seconds)
             return
-        await self._each(self._abandon(ref) for ref in held)
+        await self._each(self._abandon(ref, one) for ref, one in held)
 
     async def renew(self, ref: DeliveryRef, lock_seconds: float) -> bool:
         one = self._held.get(ref)
@@ -108,28 +108,26 @@ class HeldMessages:
         one.until = until
         return True
 
-    def _known(self, refs: Iterable[DeliveryRef], note: str | None) -> list[DeliveryRef]:
+    def _known(self, refs: Iterable[DeliveryRef], note: str | None) -> list[tuple[DeliveryRef, Held]]:
         """Those that are held; what is to be done with the others is noted."""
         held = []
         for ref in dict.fromkeys(refs):
-            if ref in self._held:
-                held.append(ref)
-                continue
-            self._note(ref, note)
+            one = self._held.get(ref)
+            if one is not None:
+                held.append((ref, one))
+            else:
+                self._note(ref, note)
         return held
 
-    async def _complete(self, ref: DeliveryRef) -> None:
-        one = self._held[ref]
+    async def _complete(self, ref: DeliveryRef, one: Held) -> None:
         if not await self._call(ref, one, one.receiver.complete_message(one.message)):
             self._note(ref, None)
 
-    async def _abandon(self, ref: DeliveryRef) -> None:
-        one = self._held[ref]
+    async def _abandon(self, ref: DeliveryRef, one: Held) -> None:
         await self._call(ref, one, one.receiver.abandon_message(one.message))
         self._end(ref, one)
 
-    async def _bury(self, ref: DeliveryRef, reason: str) -> None:
-        one = self._held[ref]
+    async def _bury(self, ref: DeliveryRef, one: Held, reason: str) -> None:
         call = one.receiver.dead_letter_message(one.message, reason=reason[:REASON_CHARS_MAX])
         if not await self._call(ref, one, call):
             self._note(ref, reason)
@@ -176,7 +174,7 @@ class HeldMessages:
 
     async def _expire(self, ref: DeliveryRef, one: Held) -> None:
         if one.locked_until > self._clock.now():
-            await self._abandon(ref)
+            await self._abandon(ref, one)
         else:
             self._end(ref, one)
 

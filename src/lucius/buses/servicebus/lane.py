@@ -229,7 +229,7 @@ class Lane:
 async def release(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> None:
     """Unlock a message that nobody has seen. The SDK does this itself for messages that it has read ahead, without a
     public call; abandoning would count as a delivery."""
-    with suppress(*CALL_ERRORS, AttributeError, RuntimeError):
+    with suppress(*CALL_ERRORS):
         async with asyncio.timeout(CLOSE_SECONDS):
             settle = receiver._handler.settle_messages_async
             await settle(message._delivery_id, message._delivery_tag, "released")
@@ -242,7 +242,7 @@ async def drain(receiver: ServiceBusReceiver) -> bool:
         async with asyncio.timeout(CLOSE_SECONDS):
             transport: Any = receiver._amqp_transport
             await transport.drain_and_release_messages_async(receiver._handler)
-    except (AttributeError, *CALL_ERRORS):
+    except CALL_ERRORS:
         return False
     return True
 

@@ -58,6 +58,8 @@ def servicebus_emulator(
 
     Prints its connection string on standard output and runs until Ctrl-C or SIGTERM. Messages are kept in memory and
     gone when it ends. Not for production; docs/reference/servicebus-emulator.md states what it does and does not do.
+
+    SIGUSR1 plays an outage: every connection is dropped and none is taken, until SIGUSR2. Messages are kept.
     """
     from lucius.testing.servicebus.config import ConfigError, read_config
     from lucius.testing.servicebus.server import ServiceBusServer
@@ -83,9 +85,9 @@ def servicebus_emulator(
 
 
 async def _run(server: ServiceBusServer, administration_port: int | None, ca_folder: Path | None) -> None:
-    ended = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+        asyncio.get_running_loop().add_signal_handler(number, signals.put_nowait, number)
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(server)
         click.echo(server.connection_string)
@@ -93,7 +95,13 @@ async def _run(server: ServiceBusServer, administration_port: int | None, ca_fol
         if administration_port is not None:
             folder = ca_folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lucius-servicebus-")))
             await _administer(stack, server, folder, administration_port)
-        await ended.wait()
+        while (number := await signals.get()) in (signal.SIGUSR1, signal.SIGUSR2):
+            if number is signal.SIGUSR1:
+                await server.stop()
+                click.echo("An outage: no connection is taken until SIGUSR2. Messages are kept.", err=True)
+            else:
+                await server.start()
+                click.echo("The outage is over.", err=True)
 
 
 async def _administer(

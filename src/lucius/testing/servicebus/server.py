@@ -75,6 +75,9 @@ class ServiceBusServer:
         )
 
     async def start(self) -> None:
+        """Nothing if it runs already."""
+        if self._server is not None:
+            return
         self._server = await asyncio.start_server(self._serve, self.host, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         self._ticking = asyncio.ensure_future(self._tick())
