@@ -15,7 +15,7 @@ export UV_SYSTEM_CERTS := 1
 # Without bytecode files every start of LUCIUS compiles it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup wheel run migrate check test test-long test-matrix attack coverage bench lock diagrams clean
+.PHONY: help setup wheel release run migrate check test test-long test-matrix attack coverage bench lock bicep chart dashboards diagrams clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -38,6 +38,12 @@ wheel: setup ## Build LUCIUS as a wheel into dist/, with its locked requirements
 	@cp requirements/base.txt $(DIST)/requirements-base.txt
 	@ls $(DIST)/requirements.txt $(DIST)/requirements-base.txt
 
+release: wheel ## Wheel, source distribution, list of contents (SBOM) and release notes, into dist/
+	@$(BIN)/python -m hatchling build -t sdist -d $(DIST)
+	@$(BIN)/cyclonedx-py requirements requirements/runtime.txt --pyproject pyproject.toml --output-reproducible \
+	  --of JSON -o $(DIST)/lucius.cdx.json
+	@$(BIN)/python deploy/release_notes.py > $(DIST)/release-notes.md
+
 run: setup ## Start LUCIUS on the embedded default, run the sample job, leave the API up
 	@$(BIN)/lucius up --sample
 
@@ -45,13 +51,14 @@ migrate: setup ## Run the mailbox-migration example
 	@$(BIN)/lucius runbook sample --up
 
 check: setup ## Lint, types, architecture
-	@$(BIN)/ruff format --check --quiet src tests bench || { echo "run '.venv/bin/ruff format src tests bench'"; exit 1; }
-	@$(BIN)/ruff check --quiet src tests bench
+	@$(BIN)/ruff format --check --quiet src tests bench deploy || { echo "run '.venv/bin/ruff format src tests bench deploy'"; exit 1; }
+	@$(BIN)/ruff check --quiet src tests bench deploy
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
 # More workers than cores: many tests wait for a clock, a process or a server most of their time.
 test: check ## Every check and every test, against real servers
+	@$(BIN)/python -m tests.prepare
 	@$(BIN)/python -m compileall -q -j 0 src
 	@$(BIN)/pytest -n 4 --dist worksteal --durations 20
 
@@ -77,6 +84,15 @@ bench: setup ## Measure speed; writes docs/benchmarks.md and bench/results/lates
 	@$(BIN)/python -m bench.kit
 	@$(BIN)/python -m bench.temporal
 	@$(BIN)/python -m bench.runbooks
+
+chart: setup ## Make the schema and the README of the Helm chart from its values
+	@$(BIN)/python deploy/helm/generate.py
+
+bicep: setup ## Make the Bicep of what LUCIUS uses on Azure
+	@$(BIN)/python deploy/azure/generate.py
+
+dashboards: setup ## Make the Grafana dashboards
+	@$(BIN)/python deploy/monitoring/generate.py
 
 diagrams: setup ## Draw the state diagrams of docs/reference/states.md from the tables
 	@$(BIN)/python docs/draw_states.py

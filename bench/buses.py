@@ -130,7 +130,7 @@ def measure_cluster(seconds: float, jobs_alone: int, disk: Path) -> Jobs:
             server.wait_ready(port, "/readyz")
             noop = python_module("bench.services", "--port", str(port))
             with Process("the services", noop, folder / "services.log") as services:
-                harness = Harness(server, services, port, connections=64)
+                harness = Harness(server, [services], port, connections=64)
                 harness.load(INFLIGHT, WARM_UP_JOBS, seconds)
                 load = harness.load(INFLIGHT, 1_000_000, seconds)
                 alone = harness.alone(jobs_alone, warm_up=20)

@@ -33,33 +33,40 @@ class HarnessOptions(NamedTuple):
 
 
 class Harness:
-    def __init__(self, server: Process, services: Process, port: int, connections: int) -> None:
+    def __init__(self, server: Process, services: Sequence[Process], port: int, connections: int) -> None:
         self.server = server
         self.port = port
         self._services = services
         self._connections = connections
 
     def load(self, inflight: int, jobs: int, seconds: float, *more: object) -> LoadResult:
-        cpu_before = self.server.cpu_seconds(), self._services.cpu_seconds()
+        cpu_before = self.server.cpu_seconds(), self._services_cpu_seconds()
         loop_before = self.server.main_thread_cpu_seconds()
         options = ["--inflight", inflight, "--jobs", jobs, "--seconds", seconds, "--connections", self._connections]
         answer = self._run("load", *options, *more, seconds_max=seconds + SLACK_SECONDS)
         result = msgspec.json.decode(answer, type=LoadResult)
-        self._services.require_running()
+        self._require_running()
         # The look-up after the clock has stopped is in the server's share: some pages for thousands of jobs.
         millis = 1000 / max(1, result.jobs)
         result.cpu_ms_per_job = CpuPerJob(
             server=round((self.server.cpu_seconds() - cpu_before[0]) * millis, 3),
             event_loop=round((self.server.main_thread_cpu_seconds() - loop_before) * millis, 3),
-            services=round((self._services.cpu_seconds() - cpu_before[1]) * millis, 3),
+            services=round((self._services_cpu_seconds() - cpu_before[1]) * millis, 3),
             load=round(result.cpu_seconds * millis, 3),
         )
         return result
 
     def alone(self, jobs: int, warm_up: int) -> AloneResult:
         answer = self._run("alone", "--jobs", jobs, "--warm-up", warm_up, seconds_max=SLACK_SECONDS)
-        self._services.require_running()
+        self._require_running()
         return msgspec.json.decode(answer, type=AloneResult)
+
+    def _services_cpu_seconds(self) -> float:
+        return sum(service.cpu_seconds() for service in self._services)
+
+    def _require_running(self) -> None:
+        for service in self._services:
+            service.require_running()
 
     def _run(self, mode: str, *options: object, seconds_max: float) -> bytes:
         return run_module("bench.load", mode, "--port", str(self.port), *map(str, options), seconds_max=seconds_max)
@@ -80,7 +87,7 @@ def open_harness(folder: Path, wanted: HarnessOptions, under: Sequence[str] = ()
         server.wait_ready(port, "/readyz")
         options = ("--port", str(port), "--pullers", str(wanted.pullers))
         with Process("the services", python_module("bench.services", *options), folder / "services.log") as services:
-            yield Harness(server, services, port, wanted.connections)
+            yield Harness(server, [services], port, wanted.connections)
             services.stop()
             check_account(services)
 

@@ -1,6 +1,6 @@
-"""No-op services on the platform kit, in a process of their own: `python -m bench.kit_services …`, until SIGTERM.
+"""A no-op service on the platform kit: `python -m bench.kit_services …`, until SIGTERM.
 
-Unlike `bench.services` they are what a team would run: deduplicated, recorded on disk, their RESULTs spooled.
+Unlike `bench.services` it is what a team would run: deduplicated, recorded on disk, its RESULTs spooled.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ def service_of(name: str, eager: bool) -> PlatformService:
     return service
 
 
-async def run(settings: PlatformSettings, eager: bool) -> None:
+async def run(service: PlatformService, settings: PlatformSettings) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    await asyncio.gather(*(service_of(name, eager).serve(stop, settings) for name in SERVICES))
+    await service.serve(stop, settings)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.kit_services", description=__doc__)
+    parser.add_argument("--service", choices=SERVICES, required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--state", required=True)
-    parser.add_argument("--batch-max", type=int, required=True)
     parser.add_argument("--eager", action="store_true")
     parser.add_argument("--concurrency", type=int, default=64)
     options = parser.parse_args()
@@ -47,10 +47,9 @@ def main() -> None:
         orchestrator_url=f"http://127.0.0.1:{options.port}",
         api_key=os.environ["BENCH_API_KEY"],
         state=options.state,
-        batch_max=options.batch_max,
         concurrency=options.concurrency,
     )
-    uvloop.run(run(settings, options.eager))
+    uvloop.run(run(service_of(options.service, options.eager), settings))
 
 
 if __name__ == "__main__":

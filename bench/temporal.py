@@ -155,7 +155,7 @@ def engine_harness(temporal: Temporal, folder: Path) -> Iterator[Harness]:
         server.wait_ready(port, "/readyz")
         services = Process("the services", python_module("bench.services", "--port", str(port)), folder / "noop.log")
         with services:
-            yield Harness(server, services, port, connections=INFLIGHT)
+            yield Harness(server, [services], port, connections=INFLIGHT)
             services.stop()
             check_account(services)
 

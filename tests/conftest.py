@@ -41,6 +41,8 @@ pytest.register_assert_rewrite(
     "lucius.testing.job_scenario",
 )
 
+from tests.azurite import Azurite  # noqa: E402
+from tests.azurite import running as azurite_running  # noqa: E402
 from tests.nats_server import NatsServer, forget_streams  # noqa: E402
 from tests.postgres_databases import Databases, administer, with_database  # noqa: E402
 from tests.servicebus_server import ServerThread  # noqa: E402
@@ -195,3 +197,11 @@ def servicebus_server() -> Iterator[ServerThread]:
     thread = ServerThread()
     yield thread
     thread.end()
+
+
+@pytest.fixture(scope="session")
+def azurite(pytestconfig: pytest.Config) -> Iterator[Azurite]:
+    """Azurite for all tests of this process; each uses containers and tables of its own."""
+    assert pytestconfig.cache is not None
+    with azurite_running(Path(pytestconfig.cache.mkdir("npm"))) as server:
+        yield server

@@ -19,6 +19,9 @@ from tests.crash.processes import START_SECONDS_MAX, Process, free_port, run_luc
 LOCK = "PT5S"
 """The shortest lock of Service Bus: what a killed process had in its hands is another's after this time."""
 
+DELIVERIES_MAX = 100
+"""A killed process uses up a delivery of everything that it had read ahead, and these tests kill every second."""
+
 
 class ServiceBusProcess(Process):
     def __init__(self, folder: Path, config: Path) -> None:
@@ -64,7 +67,7 @@ class ServiceBusProcess(Process):
 def servicebus_process(
     folder: Path, settings: Mapping[str, str], workers: Sequence[str] = ()
 ) -> Iterator[ServiceBusProcess]:
-    """With everything that LUCIUS needs with these settings, as `lucius bus provision` prints it, but for the locks."""
+    """With everything that LUCIUS needs with these settings, as `lucius bus provision` prints it; shorter locks."""
     folder.mkdir(parents=True, exist_ok=True)
     words = [word for worker in workers for word in ("--worker", worker)]
     printed = run_lucius(
@@ -74,7 +77,7 @@ def servicebus_process(
     document = json.loads(printed.stdout)
     for topic in document["UserConfig"]["Namespaces"][0]["Topics"]:
         for subscription in topic["Subscriptions"]:
-            subscription["Properties"]["LockDuration"] = LOCK
+            subscription["Properties"] |= {"LockDuration": LOCK, "MaxDeliveryCount": DELIVERIES_MAX}
     config = folder / "Config.json"
     config.write_text(json.dumps(document))
     with ServiceBusProcess(folder, config) as process:

@@ -18,6 +18,10 @@ READ_INTERVAL_SECONDS = 10.0
 HOLD_MS_MAX = 1_000
 """A correction backwards by at most this stops the clock until the database has caught up; a larger one is a jump."""
 
+DATABASE_CLOCK, STORAGE_CLOCK = "the database's", "Azure Storage's"
+SKEW_SECONDS_MAX = 5.0
+"""How far a machine's clock may be from Azure's if leases and deadlines go by it: the shortest lease takes 15 s."""
+
 _FAR_FUTURE: Instant = 1 << 62
 
 
@@ -116,6 +120,25 @@ class DatabaseClock(SystemClock):
                 self._failed("clock", error)
 
 
+class ComparedClock(SystemClock):
+    """The machine's own clock, compared with that of a service which cannot be read closely enough to follow it."""
+
+    def __init__(self, machine: Clock) -> None:
+        self._machine = machine
+        self._skew: Callable[[], float] = lambda: 0.0
+
+    def compare_with(self, skew: Callable[[], float]) -> None:
+        """`skew` says how far the machine's clock is ahead of the service's."""
+        self._skew = skew
+
+    @property
+    def skew_seconds(self) -> float:
+        return self._skew()
+
+    def now(self) -> Instant:
+        return self._machine.now()
+
+
 class SetBack:
     """Detects that a clock was set back: rows with later times must not wait until that time comes again."""
 
@@ -128,12 +151,17 @@ class SetBack:
         return now < after(before, -CLOCK_TOLERANCE_SECONDS)
 
 
-def skew_problem(skew_seconds: float, seconds_max: float) -> str | None:
-    """The problem with the machine's clock, if any, and what to do about it."""
+def skew_problem(skew_seconds: float, seconds_max: float, other: str = DATABASE_CLOCK) -> str | None:
+    """The problem with the machine's clock, if any, and what to do about it. `other`: whose it is compared with."""
     if abs(skew_seconds) <= seconds_max:
         return None
     direction = "ahead of" if skew_seconds > 0 else "behind"
+    if other == STORAGE_CLOCK:
+        return (
+            f"this machine's clock is {abs(skew_seconds):.1f} s {direction} {other}: correct it (NTP), because leases"
+            f" and deadlines go by it (at most {seconds_max:g} s are allowed)"
+        )
     return (
-        f"this machine's clock is {abs(skew_seconds):.1f} s {direction} the database's: correct it (NTP), because"
+        f"this machine's clock is {abs(skew_seconds):.1f} s {direction} {other}: correct it (NTP), because"
         f" tokens and certificates expire by it, or raise LUCIUS_CLOCK_SKEW_SECONDS_MAX ({seconds_max:g})"
     )

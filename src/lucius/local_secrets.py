@@ -20,7 +20,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 def is_embedded(settings: Settings) -> bool:
     """Whether everything is on this machine: one process, nothing shared."""
-    return not settings.ledger.startswith("postgres")
+    return not settings.ledger.startswith(("postgres", "aztables:"))
 
 
 def with_secrets(settings: Settings) -> Settings:

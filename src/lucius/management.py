@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from msgspec import Struct
 
 from lucius.auth import Authenticator
-from lucius.clocks import skew_problem
+from lucius.clocks import DATABASE_CLOCK, STORAGE_CLOCK, ComparedClock, skew_problem
 from lucius.ports.bus import Bus
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine
 from lucius.ports.ledger import Ledger
 from lucius.ports.readiness import Check, NotReady
-from lucius.registries.files import FileRegistry
-from lucius.runbooks.opening import Runbooks
+from lucius.ports.registry import Registry
+from lucius.runbooks.opening import Runbooks, RunbooksOff
 from lucius.telemetry.metrics import MetricsObserver
 from lucius.usecases.readiness import Readiness
 from lucius.usecases.sightings import Sightings
@@ -34,21 +34,28 @@ def manage(
     metrics: MetricsObserver,
     ledger: Ledger,
     bus: Bus,
-    runbooks: Runbooks,
-    registry: FileRegistry | None = None,
+    runbooks: Runbooks | RunbooksOff,
+    registry: Registry | None = None,
     sightings: Sightings | None = None,
 ) -> Management:
+    tables = None if isinstance(runbooks, RunbooksOff) else runbooks.turns.database
+
     async def text() -> bytes:
-        snapshot = None if registry is None else registry.snapshot()
-        await metrics.collect(ledger, bus, snapshot, runbooks.turns.database, sightings)
+        snapshot = None
+        if registry is not None:
+            snapshot = registry.snapshot()
+            metrics.show_registry(len(registry.problems), registry.stale_seconds)
+        await metrics.collect(ledger, bus, snapshot, tables, sightings)
         return metrics.render()
 
     return Management(readiness=Readiness(checks), metrics=text)
 
 
 def clock_check(clock: Clock, skew_seconds_max: float) -> Check:
+    other = STORAGE_CLOCK if isinstance(clock, ComparedClock) else DATABASE_CLOCK
+
     async def check_clock() -> str:
-        problem = skew_problem(clock.skew_seconds, skew_seconds_max)
+        problem = skew_problem(clock.skew_seconds, skew_seconds_max, other)
         if problem is not None:
             raise NotReady(problem)
         return f"{clock.skew_seconds:+.3f} s"
@@ -60,9 +67,9 @@ def app_checks(
     ledger: Ledger,
     bus: Bus,
     engine: Engine,
-    registry: FileRegistry,
+    registry: Registry,
     authenticator: Authenticator,
-    runbooks: Runbooks,
+    runbooks: Runbooks | RunbooksOff,
     schedules: bool,
 ) -> list[Check]:
     """If a check that is not vital fails, commands are still accepted and reads answered."""
@@ -88,10 +95,22 @@ def app_checks(
         *engine.checks(),
         Check(name="registry", look=check_registry, is_vital=False),
         Check(name="api_keys", look=check_keys, is_vital=False),
-        Check(name="runbooks", look=runbooks.orchestrator.health, is_vital=False),
+        *_checks_of_runbooks(runbooks, schedules),
     ]
     if authenticator.accepts_tokens:
         checks.append(Check(name="token_keys", look=check_token_keys, is_vital=False))
+    return checks
+
+
+def _checks_of_runbooks(runbooks: Runbooks | RunbooksOff, schedules: bool) -> list[Check]:
+    if isinstance(runbooks, RunbooksOff):
+        why = runbooks.why
+
+        async def say_why() -> str:
+            return why
+
+        return [Check(name="runbooks", look=say_why, is_vital=False)]
+    checks = [Check(name="runbooks", look=runbooks.orchestrator.health, is_vital=False)]
     if schedules:
         checks.append(Check(name="scheduler", look=runbooks.scheduler.health, is_vital=False))
     return checks

@@ -16,7 +16,7 @@ log = logging.getLogger("lucius.data")
 DEFAULT_NAME = ".lucius"
 OWN_NAMES = (
     "lucius.db", "api-key", "callback-key", "services", "sample", "workspace", "files", "logs", "postgres",
-    "temporal.db", "nats", "profile.",
+    "temporal.db", "nats", "profile.", "registry-cache", "azurite", "storage-key", "servicebus", "appconfig",
 )  # fmt: skip
 """Prefixes of the names of everything that LUCIUS puts into its data folder."""
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, get_type_hints
 
@@ -30,7 +31,17 @@ class Settings(Struct, frozen=True, kw_only=True):
     engine: str = "outbox"
     """`outbox` or `temporal`: what drives new jobs. Each job stays with the engine that accepted it."""
     registry: str = ""
-    """Folder of `protocols/`, `tenants/` and `globals.yaml`; empty means the one that ships with LUCIUS."""
+    """Folder of `protocols/`, `tenants/` and `globals.yaml`, or `appconfig://NAME.azconfig.io`; empty means the one
+    that ships with LUCIUS."""
+    registry_label: str = ""
+    """In App Configuration: the label of this environment's key-values; empty means those without a label."""
+    registry_container: str = ""
+    """In App Configuration: the container of documents that are too large for a key-value."""
+    registry_cache: str = ""
+    """In App Configuration: the file with the last good state; empty means `registry-cache.json` in the data folder."""
+    appconfig_connection: str = ""
+    """A connection string of App Configuration, for emulators and tests."""
+    appconfig_poll_seconds: float = 30.0
     data: str = ".lucius"
     host: str = "127.0.0.1"
     port: int = 8000
@@ -47,6 +58,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Whether `file` refs are allowed with a shared ledger: everything that uses them is on one machine."""
     platform_file_roots: tuple[str, ...] = ()
     """More folders that `file` refs may be under, as for services: see `lucius.platform.file_roots`."""
+    platform_blob_roots: tuple[str, ...] = ()
+    """Where `blob` refs may lead, as for services: see `lucius.platform.blob_roots`."""
+    platform_https_hosts: tuple[str, ...] = ()
+    """The only hosts that the services of `lucius up` read `https` inputs from; empty means every public host."""
+    platform_private_addresses_allowed: bool = False
+    """Whether they read such inputs from private networks too."""
 
     # The console.
     console: str = "on"
@@ -54,6 +71,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     console_url: str = ""
     """The address that people open the console at, without `/console`; empty means the orchestrator's."""
     console_session_hours: float = 12.0
+    oidc_issuer: str = ""
+    """The OpenID Connect issuer that people sign in to the console with; empty means none."""
+    oidc_client_id: str = ""
+    oidc_client_secret: str = ""
+    """Empty: a public client, which has only PKCE."""
+    oidc_scopes: tuple[str, ...] = ("openid", "profile")
 
     # Authentication.
     api_key: str = ""
@@ -121,6 +144,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     execution_backoff_seconds: tuple[float, ...] | None = None
     max_inflight: int | None = None
     max_inflight_per_tenant: int | None = None
+    rate_gate: str = ""
+    """`redis://` or `rediss://[user:password@]host:port/database`: request rates shared by all API processes; empty
+    means that each process has its own."""
+    rate_gate_ca_file: str = ""
 
     # The engine.
     outbox_retry_interval: float = 1.0
@@ -182,11 +209,26 @@ class Settings(Struct, frozen=True, kw_only=True):
     servicebus_administration: str = ""
     """A connection string for the administration API, if that is at another address: emulators."""
     servicebus_administration_ca_file: str = ""
+
+    # Azure.
     azure_credential: str = "managed"
     """`managed`, `workload`, `cli` or `environment`."""
     azure_client_id: str = ""
+    secrets_refresh_seconds: float = 300.0
+    """How often secrets in Key Vault are read again."""
+    storage_account: str = ""
+    """The name of the storage account; who this process is there, `azure_credential` says."""
+    storage_connection: str = ""
+    """A connection string of a storage account, for emulators and tests."""
+    table_prefix: str = "lucius"
+    """What the names of the ledger's tables and of its container begin with."""
+    storage_sas: str = ""
+    """A shared access signature of the storage account, instead of the credential."""
 
     # Runbooks.
+    runbooks_database: str = ""
+    """`sqlite:///path` or `postgresql://…`: the database of runbooks alone. Empty means the ledger's, if that is SQL;
+    otherwise they are off. `off`: they are off."""
     scheduler_interval: float = 1.0
     scheduler_lease_seconds: float = 30.0
     source_interval: float = 60.0
@@ -224,6 +266,18 @@ class Settings(Struct, frozen=True, kw_only=True):
         return self.orchestrator_url or f"http://{self.host}:{self.port}"
 
     @property
+    def secret_values(self) -> tuple[str, ...]:
+        """What must not be in a log line or a report."""
+        of_bus = (self.servicebus_connection, self.servicebus_administration)
+        connections = ";".join((self.storage_connection, self.appconfig_connection, *of_bus))
+        in_connections = re.findall(r"(?:AccountKey|SharedAccessKey|SharedAccessSignature|Secret)=([^;]+)", connections)
+        signatures = re.findall(r"\bsig=([^&;]+)", f"{self.storage_sas};{connections}")
+        keys = (self.api_key, self.oidc_client_secret, *(key.partition(":")[2] for key in self.callback_keys))
+        gate = re.findall(r"^\w+://[^/@:]*:([^/]+)@", self.rate_gate)
+        tokens = (self.nats_token, self.nats_password, self.temporal_api_key, self.storage_sas)
+        return (*keys, *tokens, *gate, *in_connections, *signatures)
+
+    @property
     def has_console(self) -> bool:
         value = self.console.strip().lower()
         if value not in ("on", "off"):
@@ -234,6 +288,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     def console_address(self) -> str:
         """Where people open the console."""
         return f"{(self.console_url or self.public_url).rstrip('/')}/console"
+
+    @property
+    def openid_return_address(self) -> str:
+        """Where the OpenID Connect issuer sends people back to, character by character."""
+        return f"{self.console_address}{OPENID_RETURN_PATH}"
 
     @property
     def policy(self) -> PolicyOverride:
@@ -255,6 +314,11 @@ def read_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
             raise SettingsError(f"{variable} is not a setting of LUCIUS; see docs/reference/settings.md")
         is_list = "tuple" in str(hints[name])
         value: Any = [part.strip() for part in text.split(",") if part.strip()] if is_list else text
+        if KEY_VAULT in text and name not in REFERABLE:
+            raise SettingsError(
+                f"{variable} cannot be a Key Vault reference; these can: LUCIUS_"
+                + ", LUCIUS_".join(sorted(REFERABLE)).upper()
+            )
         try:
             values[name] = msgspec.convert(value, hints[name], strict=False)
         except msgspec.ValidationError as error:
@@ -263,6 +327,11 @@ def read_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
     return Settings(**values)
 
 
+OPENID_RETURN_PATH = "/sign-in/openid/return"
+"""Below the console."""
+KEY_VAULT = "keyvault://"
+REFERABLE = frozenset({"api_key", "api_keys_file", "callback_keys", "oidc_client_secret"})
+"""Settings that may be references to secrets in Azure Key Vault."""
 CLIENT_VARIABLES = frozenset({"url", "service", "contract_test"})
 """Variables with the same prefix that the command line and the contract kit read."""
 SERVICE_PREFIXES = ("platform_", "embedding_", "sis_", "worker_", "source_")

@@ -13,6 +13,8 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from lucius.api.examples import EXAMPLES
+
 NOBODY = "018f6b1e-7c00-7000-8000-0123456789ab"
 ROUTES: list[tuple[str, str, str, bool]] = [
     ("POST", "/v1/commands", "submit", False),
@@ -37,13 +39,15 @@ ROUTES: list[tuple[str, str, str, bool]] = [
     ("POST", "/v1/directives:pull", "work", True),
     ("GET", "/v1/protocols", "read", False),
     ("GET", "/v1/protocols/OCR", "read", False),
+    ("GET", "/v1/protocols/OCR/figures", "read", False),
     ("POST", "/v1/admin/outbox/retry", "operate", True),
-    ("GET", "/v1/admin/outbox", "operate", True),
-    ("GET", "/v1/admin/dead-letters", "operate", True),
+    ("GET", "/v1/admin/outbox", "read", True),
+    ("GET", "/v1/admin/dead-letters", "read", True),
     ("POST", f"/v1/admin/dead-letters/{NOBODY}:dismiss", "operate", True),
-    ("GET", "/v1/admin/lanes", "operate", True),
-    ("GET", "/v1/admin/tenants", "operate", True),
-    ("GET", "/v1/admin/workers", "operate", True),
+    ("POST", "/v1/admin/protocols:preview", "operate", True),
+    ("GET", "/v1/admin/lanes", "read", True),
+    ("GET", "/v1/admin/tenants", "read", False),
+    ("GET", "/v1/admin/workers", "read", True),
 ]
 """Every call that needs a credential: the role, and whether it must be held on all tenants."""
 
@@ -84,6 +88,7 @@ def body_for(api: Any, path: str) -> Any:
 BULK_BODIES = {
     "/v1/operations": {"action": "pause", "filter": {}, "reason": "a test"},
     "/v1/operations:preview": {"action": "pause", "filter": {}},
+    "/v1/admin/protocols:preview": EXAMPLES["previewProtocol"],
 }
 
 

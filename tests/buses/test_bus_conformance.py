@@ -16,6 +16,7 @@ from lucius.ports.bus import DEAD_LETTER_SECONDS, Bus, Subscription
 from lucius.sql.database import Database, Fetch, Script
 from lucius.sql.postgres import PostgresDatabase
 from lucius.sql.sqlite import SqliteDatabase
+from lucius.testing.bus_durability import BusDeliveryCounts, BusDurability
 from lucius.testing.bus_fairness import BusTurns
 from lucius.testing.bus_publishing import ids, message, ref
 from lucius.testing.bus_suite import BusSuite
@@ -28,6 +29,7 @@ class TimedByHand(BusSuite, BusTurns):
     """A bus that goes by a clock of ours: time passes when a test says so."""
 
     dead_letter_seconds = DEAD_LETTER_SECONDS
+    is_durable = True
     _clock: ManualClock
 
     @pytest.fixture(autouse=True)
@@ -102,7 +104,9 @@ class TestMemoryBus(TimedByHand):
             yield bus
 
 
-class TestSqliteBus(TimedByHand):
+class TestSqliteBus(TimedByHand, BusDurability):
+    """A first delivery is only remembered, so that a pull costs no write."""
+
     duplicate_window_seconds = SQL_WINDOW
 
     async def bodies_left(self, bus: Bus) -> list[bytes]:
@@ -110,8 +114,6 @@ class TestSqliteBus(TimedByHand):
         stored = await bodies_in_table(bus.database)
         assert len(bodies_in_memory(bus._queues)) <= len(stored), "memory keeps nothing that the table has let go"
         return stored
-
-    delivery_counts_survive = False  # A first delivery is only remembered, so that a pull costs no write.
 
     def other_client(self, bus: Bus) -> Bus:
         """Only after the first is gone: this bus has one owner."""
@@ -124,7 +126,7 @@ class TestSqliteBus(TimedByHand):
             yield bus
 
 
-class TestPostgresBus(TimedByHand):
+class TestPostgresBus(TimedByHand, BusDeliveryCounts):
     duplicate_window_seconds = SQL_WINDOW
 
     is_shared = True

@@ -10,13 +10,14 @@ import pytest
 from lucius.buses.nats import NatsBus, NatsOptions
 from lucius.clocks import SystemClock
 from lucius.ports.bus import Bus
+from lucius.testing.bus_durability import BusDeliveryCounts
 from lucius.testing.bus_suite import BusSuite
 
 WAKE_MARGIN_SECONDS = 0.05
 """JetStream notices a moment later that a lock or delay has run out."""
 
 
-class TestNatsBus(BusSuite):
+class TestNatsBus(BusSuite, BusDeliveryCounts):
     lock_seconds = 2.0
     short_seconds = 1.0
     dead_letter_seconds = 4.0
@@ -43,7 +44,7 @@ class TestNatsBus(BusSuite):
         return NatsBus(
             options,
             SystemClock(),
-            dead_seconds=self.dead_letter_seconds or 0,
+            dead_seconds=self.dead_letter_seconds,
             duplicate_seconds=self.duplicate_window_seconds or 0,
         )
 

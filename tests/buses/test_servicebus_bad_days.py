@@ -23,6 +23,14 @@ PATIENCE_SECONDS = 40.0
 OCR = Subscription(topic="lane", name="ocr")
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is waited for here fails again and again: the SDK need not find that out for ten seconds."""
+    retries = {"retry_total": 1, "retry_backoff_factor": 0.05, "retry_backoff_max": 0.5}
+    monkeypatch.setattr("lucius.buses.servicebus.identity.RETRIES", retries)
+    monkeypatch.setattr("lucius.buses.servicebus.sending.CALL_SECONDS", 2.0)
+
+
 @pytest.fixture
 async def own_server() -> AsyncIterator[ServerThread]:
     """One that a test may stop."""

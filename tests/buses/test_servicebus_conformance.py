@@ -9,6 +9,7 @@ import pytest
 from tests.servicebus_server import ProvisionedBus, ServerThread
 
 from lucius.ports.bus import Bus
+from lucius.testing.bus_durability import BusDeliveryCounts
 from lucius.testing.bus_suite import BusSuite
 from lucius.testing.samples import ShiftedClock
 
@@ -16,7 +17,7 @@ NOTICE_SECONDS = 0.15
 """Until both sides have noticed that time has passed."""
 
 
-class TestServiceBus(BusSuite):
+class TestServiceBus(BusSuite, BusDeliveryCounts):
     # Time passes at once; these must be longer than a slow machine takes.
     lock_seconds = 20.0
     short_seconds = 6.0
@@ -51,7 +52,7 @@ class TestServiceBus(BusSuite):
             self.time,
             self.duplicate_window_seconds or 0,
             self.lock_seconds,
-            dead_seconds=self.dead_letter_seconds or 0,
+            dead_seconds=self.dead_letter_seconds,
             forget_seconds=0.0,
             gather_seconds=0.4,
             look_seconds=1.0,

@@ -228,6 +228,16 @@ def test_failed_command_submitted_again_is_told_and_a_new_job_can_be_asked_for(l
     )
 
 
+def test_jobs_are_listed_by_what_they_were_given(live: Live, tmp_path: Path) -> None:
+    job_id = live.submit(tmp_path, tenant_id="searching", correlation_id="order 7", idempotency_key="key 7")
+    other = live.submit(tmp_path, tenant_id="searching", correlation_id="order 8", idempotency_key="key 8")
+    for option, value in (("--correlation-id", "order 7"), ("--key", "key 7")):
+        assert [job["jobId"] for job in live.json("list", option, value)["items"]] == [job_id]
+    assert "no protocol declares searchable fields" in live.lucius("list", "--payload", "a=1", code=3).stderr
+    for one in (job_id, other):
+        live.lucius("cancel", one)
+
+
 def test_dead_letter_is_dismissed_with_a_reason(live: Live, tmp_path: Path) -> None:
     job_id = live.submit(tmp_path, tenant_id="dismissing")
     live.fail(live.take("ocr"))

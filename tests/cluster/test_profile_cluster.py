@@ -78,7 +78,7 @@ def test_profile_cluster_continues_after_kills_and_leaves_nothing_behind(tmp_pat
             api.until_seen("greeter")
             _kill(profile, PARTS if IS_LONG else SHORT)
             api.run_batch("bob")
-        api.submit("after the kills")
+        api.submit("after-the-kills")
         assert {job["engine"] for job in api.until_succeeded(3 if IS_LONG else 2)} == {"outbox"}
 
         profile.process.send_signal(signal.SIGTERM)

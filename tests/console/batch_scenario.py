@@ -40,6 +40,17 @@ class Batch:
         self.server = server
         self.worker = worker_of(name)
         self.call("POST", "/v1/runbooks", {"yaml": runbook(name, phases, **more)})
+        self._create(name, members)
+
+    @classmethod
+    def of_published(cls, server: Server, name: str, members: Sequence[str]) -> Batch:
+        """Of a runbook that is published already, whose worker is that of its name."""
+        batch = cls.__new__(cls)
+        batch.server, batch.worker = server, worker_of(name)
+        batch._create(name, members)
+        return batch
+
+    def _create(self, name: str, members: Sequence[str]) -> None:
         csv = "Upn\n" + "".join(f"{member}\n" for member in members)
         made = self.call("POST", "/v1/batches", {"runbook": name, "csv": csv, "advance": "manual"})
         self.id: int = made["batch_id"]

@@ -20,7 +20,12 @@ from tests.console.console_server import Server
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("console"))
+    folder = tmp_path_factory.mktemp("console")
+    source = folder / "members.csv"
+    source.write_text("Upn,Day\n")
+    server = Server(
+        folder, LUCIUS_SOURCE_MEMBERS=str(source), LUCIUS_SOURCE_INTERVAL="0.3", LUCIUS_SOURCE_STILL_SECONDS="0"
+    )
     yield server
     server.stop()
 

@@ -18,6 +18,8 @@ class Tab:
         self.complaints: list[str] = []
         """What the browser said was wrong: blocked by the policy, errors of scripts, addresses outside."""
         self.expected: tuple[str, ...] = ("status of 4",)
+        self.allowed: tuple[str, ...] = (url,)
+        """What the addresses that it asks for begin with."""
         self._axe = axe
         page.on("console", self._said)
         page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
@@ -28,7 +30,7 @@ class Tab:
             self.complaints.append(f"{message.type}: {message.text}")
 
     def _requested(self, request: Request) -> None:
-        if not request.url.startswith(self.url):
+        if not request.url.startswith(self.allowed):
             self.complaints.append(f"outside: {request.url}")
 
     def sign_in(self, key: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +16,23 @@ from typing import Any
 
 import httpx
 
+import lucius
+
 ADMIN, OPERATOR, READER, ACME = (f"lk_console_{name}_0123456789" for name in ("admin", "operator", "reader", "acme"))
 START_SECONDS_MAX = 60.0
+SHIPPED = Path(lucius.__file__).parent / "registries" / "shipped"
+INVOICE = """\
+id: INVOICE
+version: 1
+request_types: [INVOICE]
+steps:
+  - id: read
+    type: READ
+    service: reader
+    payload:
+      searchable: [customer]
+      schema: {type: object, properties: {customer: {type: string}}}
+"""
 IDS = ("jobId", "stepId", "tenant_id", "attempt_no", "lease_id")
 _numbers = count(1)
 
@@ -39,10 +55,13 @@ class Server:
     def __init__(self, folder: Path, **settings: str) -> None:
         self.folder = folder
         (folder / "keys.yaml").write_text(keys_file())
+        shutil.copytree(SHIPPED, folder / "registry")
+        (folder / "registry" / "protocols" / "invoice.yaml").write_text(INVOICE)
         # The settings of the developer's own server must not be in the way.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("LUCIUS_")}
         environment |= {
             "LUCIUS_DATA": str(folder / "data"), "LUCIUS_API_KEY": ADMIN, "LUCIUS_PORT": "0",
+            "LUCIUS_REGISTRY": str(folder / "registry"),
             "LUCIUS_API_KEYS_FILE": str(folder / "keys.yaml"), "LUCIUS_MANAGEMENT_PORT": "off",
             **settings,
         }  # fmt: skip
@@ -89,13 +108,13 @@ class Server:
         assert answer.status_code == 202, answer.text
         return str(answer.json()["jobId"])
 
-    def take(self, job_id: str, service: str = "ocr") -> dict[str, Any]:
-        """The directive of this job; those of others are kept until they are asked for."""
+    def take(self, job_id: str, service: str = "ocr", headers: dict[str, str] | None = None) -> dict[str, Any]:
+        """The directive of this job; those of others are kept until they are asked for. `headers`: who asks."""
         for _ in range(50):
             if (job_id, service) in self._taken:
                 return self._taken.pop((job_id, service))
             body = {"service": service, "max": 50, "wait_seconds": 5}
-            for one in self.client.post("/v1/directives:pull", json=body).json()["directives"]:
+            for one in self.client.post("/v1/directives:pull", json=body, headers=headers).json()["directives"]:
                 self._taken[one["jobId"], service] = dict(one)
         raise AssertionError(f"no directive of {job_id}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from datetime import datetime
 
 import httpx
 import pytest
@@ -87,13 +88,34 @@ def test_forms_without_the_token_of_the_session_are_refused(server: Server) -> N
         assert client.get("/console/").status_code == 200
 
 
-def test_page_is_live_and_shows_a_change_within_a_second(server: Server, open_tab: OpenTab) -> None:
+SEEN_AT = """piece => new Promise((done) => {
+  const watched = document.querySelector(piece), before = watched.innerText;
+  const observer = new MutationObserver(() => {
+    if (watched.innerText !== before) { observer.disconnect(); done(Date.now()); }
+  });
+  observer.observe(watched, {childList: true, subtree: true, characterData: true});
+})"""
+"""When the page shows something else in this piece."""
+TRIES = 6
+"""Other programs may hold the machine for a second. One change that is seen in time shows that the product does it."""
+
+
+@pytest.mark.parametrize(("path", "piece"), [("/", "#piece-counts"), ("/tenants", "#piece-tenants")])
+def test_page_is_live_and_shows_a_change_within_a_second(
+    server: Server, open_tab: OpenTab, path: str, piece: str
+) -> None:
     tab = open_tab(ADMIN)
+    tab.go(path)
     tab.until_live()
-    before = tab.text("#piece-counts")
-    server.submit()
-    changed = "before => document.querySelector('#piece-counts').innerText !== before"
-    tab.page.wait_for_function(changed, arg=before, timeout=3_000)
+    delays = []
+    for _ in range(TRIES):
+        tab.page.evaluate(f"() => {{ window.seen = ({SEEN_AT})({piece!r}); }}")
+        job = server.job(server.submit())
+        accepted_at = datetime.fromisoformat(job["created_at"]).timestamp()
+        delays.append(tab.page.evaluate("() => window.seen") / 1000 - accepted_at)
+        if delays[-1] < 1.0:
+            break
+    assert min(delays) < 1.0, delays
 
 
 def test_stream_tells_a_visitor_nothing_of_other_tenants(server: Server) -> None:

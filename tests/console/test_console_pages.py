@@ -174,21 +174,6 @@ def test_stale_button_is_answered_kindly(server: Server, open_tab: OpenTab) -> N
     tab.page.wait_for_selector("text=the job has ended: it is FAILED_FINAL")
 
 
-def test_another_like_this_becomes_a_job(server: Server, open_tab: OpenTab) -> None:
-    job_id = server.submit()
-    tab = open_tab(OPERATOR)
-    tab.go(f"/jobs/{job_id}")
-    tab.page.click("summary:has-text('Submit another')")
-    tab.page.click("button:has-text('Submit')")
-    tab.page.wait_for_selector("text=The command was accepted as this job.")
-    assert job_id not in tab.text("h1")
-    tab.go(f"/jobs/{job_id}")
-    tab.page.click("summary:has-text('Submit another')")
-    tab.page.fill("#envelope", '{"tenant_id": 1}')
-    tab.page.click("button:has-text('Submit')")
-    tab.page.wait_for_selector("main >> text=/tenant_id/")
-
-
 def test_cohort_is_redriven_with_a_canary_and_its_progress_is_shown(server: Server, open_tab: OpenTab) -> None:
     code = unique("COHORT")
     failed = [server.submit() for _ in range(3)]
@@ -220,11 +205,18 @@ def test_tenant_sees_only_its_own_on_every_page(server: Server) -> None:
     body = {"action": "redrive", "filter": {"tenant_id": tenant}, "reason": "foreign reason"}
     operation = server.client.post("/v1/operations", json=body).json()["operationId"]
     with signed_in(server, ACME) as client:
-        for path in ("/", "/jobs", "/dead-letters", "/operations", f"/jobs?tenant_id={tenant}"):
+        for path in (
+            "/", "/jobs", "/dead-letters", "/operations", "/tenants", "/protocols", "/protocols/OCR", "/audit",
+            f"/jobs?tenant_id={tenant}", f"/tenants?name={tenant}", f"/audit?tenant_id={tenant}",
+        ):  # fmt: skip
             text = client.get(f"/console{path}").text
             assert code not in text, path
             assert job_id not in text, path
             assert "foreign reason" not in text, path
+            assert tenant not in text.replace(f'value="{tenant}"', "").replace(f"={tenant}", ""), path
+        for path in ("/lanes", "/workers", "/runbooks", "/runbooks/any", "/batches"):
+            assert client.get(f"/console{path}").status_code == 403, path
+        assert client.get(f"/console/submit?like={job_id}").status_code == 404
         assert "Lanes" not in client.get("/console/").text
         assert client.get("/console/?piece=parts").status_code == 404
         assert client.get(f"/console/jobs/{job_id}").status_code == 404
@@ -237,7 +229,9 @@ def test_tenant_sees_only_its_own_on_every_page(server: Server) -> None:
 
 def test_roles_and_tokens_are_checked_on_every_act(server: Server) -> None:
     job_id = server.submit()
-    paths = [f"/jobs/{job_id}/{verb}" for verb in ("cancel", "force", "pause", "resume", "redrive", "submit")]
+    paths = [f"/jobs/{job_id}/{verb}" for verb in ("cancel", "force", "pause", "resume", "redrive")]
+    paths += ["/submit", "/publish-runbook"]
+    paths += [f"/runbooks/any/{verb}" for verb in ("dry-run", "rehearse", "stop", "start", "confirm", "retire")]
     paths += ["/operations", *(f"/operations/{job_id}/{verb}" for verb in ("pause", "resume", "abandon"))]
     with signed_in(server, READER) as client:
         csrf = csrf_of(client.get("/console/").text)
@@ -257,6 +251,10 @@ BAD_ADDRESSES = (
     "/jobs?status=NOPE", "/jobs?cursor=x", "/jobs?created_from=yesterday", "/jobs?nope=1", "/jobs?piece=nope",
     f"/jobs?tenant_id={'t' * 5000}", "/jobs/not-a-job", "/jobs/019a1f2e-7c3b-7d4e-8f5a-6b7c8d9e0f1a", "/nope",
     "/operations/not-one", "/operations/new?action=explode", "/operations/new?action=cancel&waits_for=ACK",
+    "/tenants?window=year", "/tenants?order=%3Cscript%3E", f"/tenants?name={'n' * 200}", "/protocols/%3Cscript%3E",
+    "/audit?kind=x", "/audit?cursor=%3Cscript%3E", "/audit?from=yesterday", "/submit?request_type=%3Cscript%3E",
+    "/submit?like=x", "/runbooks/%3Cscript%3E", "/runbooks/nope", "/runbooks/nope/rehearsals/x",
+    "/publish-runbook?name=%3Cscript%3E", "/lanes?piece=nope",
     "/find?id=%3Cscript%3E", "/jobs/export?format=exe", "/static/%2e%2e/frame.py", "/static/vendor/nope.js",
 )  # fmt: skip
 

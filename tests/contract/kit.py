@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,12 @@ class Ran:
         return {case["id"]: case["status"] for case in self.json()["cases"]}
 
 
-def run_kit(*arguments: str, service: Sequence[str] = ()) -> Ran:
+def run_kit(*arguments: str, service: Sequence[str] = (), settings: Mapping[str, str] | None = None) -> Ran:
     command = [*LUCIUS, *arguments, *(["--", *service] if service else [])]
     ran = subprocess.run(
-        command, env=environment(), capture_output=True, text=True, timeout=KIT_SECONDS_MAX, check=False
-    )
+        command, env={**environment(), **(settings or {})}, capture_output=True, text=True, timeout=KIT_SECONDS_MAX,
+        check=False,
+    )  # fmt: skip
     return Ran(ran.returncode, ran.stdout, ran.stderr)
 
 

@@ -147,7 +147,8 @@ async def check_nothing_left(client: Client) -> None:
     assert tenants["inflight"] == 0, tenants
     assert [one for one in tenants["items"] if one["inflight"]] == []
     assert (await client.read("/v1/admin/outbox"))["items"] == []
-    assert (await client.read("/v1/admin/dead-letters"))["messages"] == []
+    messages = (await client.read("/v1/admin/dead-letters"))["messages"]
+    assert messages == [], messages
 
 
 def _is(event: dict[str, Any], step: dict[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import aiohttp
 from tests.crash.client import Client, envelope, submit
-from tests.crash.processes import QUICK, Process, free_port
+from tests.crash.processes import CALLBACK_KEYS, QUICK, Process, free_port
 from tests.crash.run import run_under_fire
 
 STOP_SECONDS_MAX = 10.0
@@ -61,3 +61,40 @@ async def _follow(client: Client, path: str) -> str:
         url, headers={"Accept": "text/event-stream"}, timeout=aiohttp.ClientTimeout(total=60)
     ) as answer:
         return (await answer.read()).decode()
+
+
+async def test_api_answers_once_more_on_connections_that_clients_keep_open(tmp_path: Path, postgres_url: str) -> None:
+    """Behind a gateway, a connection that is closed while a request is on its way is an answer of 502."""
+    settings = {"LUCIUS_LEDGER": postgres_url, "LUCIUS_CALLBACK_KEYS": CALLBACK_KEYS, "LUCIUS_LOG_LEVEL": "WARNING"}
+    with Process("api", settings=settings, folder=tmp_path, port=free_port()) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        assert "connection: close" not in await _asked(reader, writer)
+        stopping = asyncio.create_task(asyncio.to_thread(server.terminate))
+        # The signal has arrived when new answers say so.
+        async with asyncio.timeout(STOP_SECONDS_MAX):
+            while "connection: close" not in await _asked_anew(server.port):
+                await asyncio.sleep(0.01)
+            last = await _asked(reader, writer)
+            assert last.startswith("HTTP/1.1 200")
+            assert "connection: close" in last
+            assert await reader.read() == b""
+        writer.close()
+        assert await stopping < STOP_SECONDS_MAX
+        assert "Traceback" not in server.log, server.log[-3000:]
+
+
+async def _asked_anew(port: int | None) -> str:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        return await _asked(reader, writer)
+    finally:
+        writer.close()
+
+
+async def _asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+    """The header of the answer to a small request on this connection."""
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n")
+    header = (await reader.readuntil(b"\r\n\r\n")).decode()
+    length = next(line for line in header.splitlines() if line.startswith("content-length:"))
+    await reader.readexactly(int(length.partition(":")[2]))
+    return header

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from tests.crash.processes import QUICK, Process, free_port
 from tests.crash.run import run_under_fire
+from tests.long_form import sized
 
-JOBS = 200
-KILLS = 20
+JOBS = sized(100, 200)
+KILLS = sized(8, 20)
 
 
 async def test_kill_nine_loses_and_doubles_nothing_on_the_embedded_default(tmp_path: Path) -> None:

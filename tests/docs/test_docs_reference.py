@@ -42,7 +42,7 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, tuple):
-        return f"`{','.join(f'{one:g}' for one in value)}`"
+        return f"`{','.join(one if isinstance(one, str) else f'{one:g}' for one in value)}`"
     return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
 
 
@@ -189,7 +189,10 @@ def test_http_page_has_the_call(operation: Operation) -> None:
     # The example calls the address of this very operation, with the method that curl then uses.
     address = operation.path.replace("{job_id}", "$JOB").replace("{protocol_id}", "OCR_EMBEDDING_SIS")
     assert (
-        address.replace("{name}", "$RUNBOOK").replace("{batch_id}", "$BATCH").replace("{operation_id}", "$OPERATION")
+        address.replace("{name}", "$RUNBOOK")
+        .replace("{batch_id}", "$BATCH")
+        .replace("{operation_id}", "$OPERATION")
+        .replace("{rehearsal_id}", "$REHEARSAL")
         in examples
     )
     is_post = " -d " in examples or "-X POST" in examples

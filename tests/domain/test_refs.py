@@ -32,7 +32,7 @@ def codes(ref: object, policy: RefPolicy = OPEN, folders: tuple[str, ...] = ()) 
         "https://a.example/x..y/...",
         "https://a.example/x/?q=..",
         "https://a.example/a@b",
-        "blob://account/container/path",
+        "blob://container/path",
         "s3://my.bucket_1/key/with=equals,and+more",
         "s3://bucket",
         "gs://bucket/key",
@@ -233,7 +233,10 @@ def test_hosts_are_held_to_the_list(uri: str, allowed: bool) -> None:
         ("https://a.example", False),
         ("s3://inbox/key", True),
         ("gs://other/inbox", False),
-        ("blob://account/inbox/x", True),
+        ("blob://inbox/x", True),
+        ("blob://other/inbox/x", False),
+        ("https://acme.blob.core.windows.net/inbox/x", True),
+        ("https://acme.blob.core.windows.net/other/inbox", False),
     ],
 )
 def test_containers_are_held_to_the_list(uri: str, allowed: bool) -> None:

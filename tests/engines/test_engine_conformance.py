@@ -10,22 +10,21 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.engines.engine_makers import outbox_engine
+from tests.engines.stores import (
+    BothInPostgres,
+    BothInSqlite,
+    BusInMemory,
+    LedgerInMemory,
+    LedgerInPostgres,
+    LedgerInSqlite,
+)
 from tests.long_form import IS_LONG
 
-from lucius.buses.memory import MemoryBus
-from lucius.buses.sql import JournaledBus, SqlBus
-from lucius.domain.callbacks import CallbackKey, TokenSigner
-from lucius.domain.directive import CallbackUrls
 from lucius.engines.outbox.engine import EngineSettings, OutboxEngine
-from lucius.ledgers.memory import MemoryLedger
-from lucius.ledgers.sql import SqlLedger
 from lucius.ports.bus import Bus
-from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine
 from lucius.ports.ledger import Ledger
-from lucius.ports.observer import Observer
-from lucius.sql.postgres import PostgresDatabase
-from lucius.sql.sqlite import SqliteDatabase
 from lucius.testing.engine_clock import EngineClock
 from lucius.testing.engine_fairness import EngineFairness
 from lucius.testing.engine_harness import EngineHarness
@@ -46,9 +45,7 @@ SETTINGS = EngineSettings(
 )
 
 
-def make_engine(ledger: Ledger, bus: Bus, clock: Clock) -> OutboxEngine:
-    signer = TokenSigner((CallbackKey("k1", b"secret"),))
-    return OutboxEngine(ledger, bus, clock, signer, CallbackUrls.under("http://127.0.0.1"), Observer(), SETTINGS)
+make_engine = outbox_engine(SETTINGS)
 
 
 async def kill_engine(engine: Engine) -> None:
@@ -79,55 +76,21 @@ class OutboxSuite(EngineSuite, EngineClock):
             yield harness
 
 
-class OnMemoryBus(OutboxSuite):
-    @pytest.fixture
-    async def bus(self, clock: ShiftedClock) -> AsyncIterator[MemoryBus]:
-        async with MemoryBus(clock) as bus:
-            yield bus
+class TestMemoryLedgerAndMemoryBus(BusInMemory, LedgerInMemory, OutboxSuite, OutboxFairness):
+    pass
 
 
-class TestMemoryLedgerAndMemoryBus(OnMemoryBus, OutboxFairness):
-    @pytest.fixture
-    async def ledger(self) -> AsyncIterator[MemoryLedger]:
-        async with MemoryLedger() as ledger:
-            yield ledger
+class TestSqliteLedgerAndMemoryBus(BusInMemory, LedgerInSqlite, OutboxSuite):
+    pass
 
 
-class TestSqliteLedgerAndMemoryBus(OnMemoryBus):
-    @pytest.fixture
-    async def ledger(self, sqlite_database: SqliteDatabase) -> AsyncIterator[SqlLedger]:
-        async with SqlLedger(sqlite_database) as ledger:
-            yield ledger
-
-
-class TestPostgresLedgerAndMemoryBus(OnMemoryBus):
+class TestPostgresLedgerAndMemoryBus(BusInMemory, LedgerInPostgres, OutboxSuite):
     __test__ = IS_LONG
 
-    @pytest.fixture
-    async def ledger(self, postgres_database: PostgresDatabase) -> AsyncIterator[SqlLedger]:
-        async with SqlLedger(postgres_database) as ledger:
-            yield ledger
+
+class TestSqliteLedgerAndItsBus(BothInSqlite, OutboxSuite):
+    pass
 
 
-class TestSqliteLedgerAndItsBus(OutboxSuite):
-    @pytest.fixture
-    async def bus(self, sqlite_database: SqliteDatabase, clock: ShiftedClock) -> AsyncIterator[JournaledBus]:
-        async with JournaledBus(sqlite_database, clock) as bus:
-            yield bus
-
-    @pytest.fixture
-    async def ledger(self, sqlite_database: SqliteDatabase, bus: JournaledBus) -> AsyncIterator[SqlLedger]:
-        async with SqlLedger(sqlite_database, bus) as ledger:
-            yield ledger
-
-
-class TestPostgresLedgerAndItsBus(OutboxSuite):
-    @pytest.fixture
-    async def bus(self, postgres_database: PostgresDatabase, clock: ShiftedClock) -> AsyncIterator[SqlBus]:
-        async with SqlBus(postgres_database, clock) as bus:
-            yield bus
-
-    @pytest.fixture
-    async def ledger(self, postgres_database: PostgresDatabase, bus: SqlBus) -> AsyncIterator[SqlLedger]:
-        async with SqlLedger(postgres_database, bus) as ledger:
-            yield ledger
+class TestPostgresLedgerAndItsBus(BothInPostgres, OutboxSuite):
+    pass

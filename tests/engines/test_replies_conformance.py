@@ -8,18 +8,23 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+import pytest_asyncio
 from tests.engines.test_engine_conformance import TestMemoryLedgerAndMemoryBus as OnMemory
 from tests.engines.test_engine_conformance import TestPostgresLedgerAndItsBus as OnPostgres
 from tests.engines.test_engine_conformance import TestSqliteLedgerAndItsBus as OnSqlite
 from tests.engines.test_engine_conformance import kill_engine, make_engine
 from tests.engines.test_nats_conformance import TestSqliteLedgerAndNatsBus as OnNats
+from tests.engines.test_servicebus_conformance import OnServiceBus, WholeSuite, shared_bus
+from tests.engines.test_servicebus_conformance import make_engine as make_servicebus_engine
 from tests.engines.test_temporal_conformance import TestTemporalOnSqlite as TemporalOnSqlite
 from tests.engines.test_temporal_conformance import kill_engine as kill_temporal_engine
 from tests.engines.test_temporal_conformance import make_engine as make_temporal_engine
 from tests.engines.test_temporal_conformance import temporal
 from tests.long_form import IS_LONG
+from tests.servicebus_server import SDK_LEAVES_SOCKETS
 
 from lucius.clocks import SystemClock
+from lucius.domain.routing import REPLY_TOPICS
 from lucius.ports.bus import Bus
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine
@@ -29,9 +34,10 @@ from lucius.testing.engine_harness import EngineHarness
 from lucius.testing.engine_past_directives import EnginePastDirectives
 from lucius.testing.engine_running import EngineRunning
 from lucius.testing.reply_harness import ReplyHarness
-from lucius.testing.samples import ShiftedClock
+from lucius.testing.samples import STEP_IDS, ShiftedClock
+from lucius.usecases.replies import SUBSCRIPTION
 
-__all__ = ["make_temporal_engine", "temporal"]  # Fixtures.
+__all__ = ["make_temporal_engine", "shared_bus", "temporal"]  # Fixtures.
 
 
 class OverReplies:
@@ -59,6 +65,30 @@ class TestRepliesOverTheBusOfSqlite(OverReplies, OnSqlite):
 
 class TestRepliesOverNats(OverReplies, OnNats):
     __test__ = IS_LONG
+
+
+class OneByOne(ReplyHarness):
+    """Opening receivers, and gathering a batch, take longer than the shortest ack timeouts of the suite."""
+
+    taken_at_once = 1
+
+    async def __aenter__(self) -> ReplyHarness:
+        await super().__aenter__()
+        assert await self.bus.receive(REPLY_TOPICS, SUBSCRIPTION, 1, 60.0, 0.0) == []
+        return self
+
+
+@SDK_LEAVES_SOCKETS
+@pytest.mark.asyncio(loop_scope="module")
+class TestRepliesOverServiceBus(OnServiceBus, WholeSuite):
+    __test__ = IS_LONG
+
+    @pytest_asyncio.fixture(loop_scope="module")
+    async def harness(self, ledger: Ledger, bus: Bus, clock: ShiftedClock) -> AsyncIterator[EngineHarness]:
+        make = make_servicebus_engine
+        harness = OneByOne(ledger, bus, clock, make, kill_engine, drains_services=STEP_IDS, withdraws=False)
+        async with harness:
+            yield harness
 
 
 class TestRepliesOverTheBusOfPostgres(OverReplies, OnPostgres):

@@ -1,4 +1,4 @@
-"""Jobs over Service Bus when the broker is killed, or when no consumer is there: nothing is lost, no attempt is used
+"""Jobs over Service Bus when the broker is away, or when no consumer is there: nothing is lost, no attempt is used
 up."""
 
 from __future__ import annotations
@@ -8,33 +8,26 @@ from collections.abc import AsyncIterator
 
 import pytest
 from msgspec.structs import replace
+from tests.engines.broker_bad_days import SERVICES, leave_directives_queued, lose_broker_under_load
+from tests.engines.engine_makers import outbox_engine
 from tests.engines.test_engine_conformance import SETTINGS, kill_engine
-from tests.engines.test_nats_bad_days import Worker, _finished
 from tests.engines.test_servicebus_conformance import CountedBus
 from tests.long_form import sized
 from tests.servicebus_server import SDK_LEAVES_SOCKETS, ServerThread, close_broken_sockets
 
 from lucius.clocks import SystemClock
-from lucius.domain.callbacks import CallbackKey, TokenSigner
-from lucius.domain.directive import CallbackUrls
-from lucius.domain.job import JobStatus
-from lucius.engines.outbox.engine import OutboxEngine
 from lucius.ledgers.sql import SqlLedger
-from lucius.ports.bus import Bus
-from lucius.ports.clock import Clock
-from lucius.ports.ledger import Ledger
-from lucius.ports.observer import Observer
 from lucius.sql.sqlite import SqliteDatabase
-from lucius.testing.engine_harness import QUICK, EngineHarness
+from lucius.testing.engine_harness import EngineHarness
 
 pytestmark = SDK_LEAVES_SOCKETS
 
-OUTAGE_SECONDS = sized(2, 20)
-JOBS = sized(30, 1_000)
 QUEUED = sized(200, 2_000)
-PATIENCE_SECONDS = sized(90, 900)
-DAY_SECONDS = 86_400.0
-SERVICES = ("ocr", "embedding")
+PATIENCE_SECONDS = sized(90, 300)
+# The cap of tenants would hold most of them back.
+MAKE = outbox_engine(
+    replace(SETTINGS, publish_timeout_seconds=10.0, outbox_retry_interval=0.5, tenant_unacknowledged_max=QUEUED)
+)
 
 
 @pytest.fixture
@@ -46,80 +39,37 @@ async def own_server() -> AsyncIterator[ServerThread]:
     thread.end()
 
 
-def make_engine(ledger: Ledger, bus: Bus, clock: Clock) -> OutboxEngine:
-    signer = TokenSigner((CallbackKey("k1", b"secret"),))
-    # The cap of tenants would hold most of them back.
-    settings = replace(
-        SETTINGS, publish_timeout_seconds=10.0, outbox_retry_interval=0.5, tenant_unacknowledged_max=QUEUED
-    )
-    return OutboxEngine(ledger, bus, clock, signer, CallbackUrls.under("http://127.0.0.1"), Observer(), settings)
-
-
 @pytest.fixture
 async def ledger(sqlite_database: SqliteDatabase) -> AsyncIterator[SqlLedger]:
     async with SqlLedger(sqlite_database) as ledger:
         yield ledger
 
 
-async def test_broker_killed_under_load_loses_no_job_and_uses_up_no_attempt(
+async def test_broker_away_under_load_loses_no_job_and_uses_up_no_attempt(
     own_server: ServerThread, ledger: SqlLedger
 ) -> None:
-    policy = replace(QUICK, ack_timeout_seconds=60.0, queue_timeout_seconds=DAY_SECONDS)
     clock = SystemClock()
     async with (
         CountedBus(own_server, clock, queue_lock_seconds=5.0) as bus,
-        EngineHarness(ledger, bus, clock, make_engine, kill_engine, drains_services=SERVICES) as harness,
+        EngineHarness(ledger, bus, clock, MAKE, kill_engine, drains_services=SERVICES) as harness,
     ):
-        await harness.start()
-        workers = [asyncio.create_task(Worker(harness, bus, service, 5.0).run()) for service in SERVICES]  # type: ignore[arg-type]
-        job_ids = []
-        killed_at, back_at = JOBS // 3, 2 * JOBS // 3
-        for number in range(JOBS):
-            job_ids.append(await harness.submit(steps=list(SERVICES), policy=policy, tenant_id=f"t{number % 8}"))
-            if number == killed_at:
-                await asyncio.to_thread(own_server.stop)
-            elif killed_at < number <= back_at:
-                await asyncio.sleep(OUTAGE_SECONDS / (back_at - killed_at))
-                if number == back_at:
-                    await asyncio.to_thread(own_server.start)
-        jobs = await _finished(harness, job_ids)
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
-        # What could not be settled during the outage is delivered once more, and dropped.
-        await harness.until_messages_left(0, PATIENCE_SECONDS)
-        assert {job.status for job in jobs} == {JobStatus.SUCCEEDED}
-        assert {step.attempt_no for job in jobs for step in job.steps} == {1}
+        await lose_broker_under_load(
+            harness, bus, own_server.stop, own_server.start, jobs=sized(30, 1_000), outage_seconds=sized(2, 20),
+            ack_timeout_seconds=60.0, lock_seconds=5.0, seconds_max=PATIENCE_SECONDS,
+        )  # fmt: skip
 
 
 async def test_consumer_stopped_for_three_ack_timeouts_uses_up_no_attempt(
     servicebus_server: ServerThread, ledger: SqlLedger
 ) -> None:
-    # Also longer than the worker below takes from pull to ACK: two thousand at once are slow.
-    ack_timeout_seconds = sized(3, 10)
-    policy = replace(QUICK, ack_timeout_seconds=ack_timeout_seconds, queue_timeout_seconds=DAY_SECONDS)
     clock = SystemClock()
     async with (
         CountedBus(servicebus_server, clock) as bus,
-        EngineHarness(ledger, bus, clock, make_engine, kill_engine) as harness,
+        EngineHarness(ledger, bus, clock, MAKE, kill_engine) as harness,
     ):
-        await harness.start()
-        submitted = await asyncio.gather(
-            *(harness.submit(steps=["ocr"], policy=policy, tenant_id=f"t{number % 16}") for number in range(QUEUED))
-        )
-        await harness.until_messages_left(QUEUED, PATIENCE_SECONDS)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while "STILL_QUEUED" not in await harness.types(submitted[0]):
-                await asyncio.sleep(0.1)
-        await asyncio.sleep(2 * ack_timeout_seconds + 0.5)
-        assert await harness.messages_left() == QUEUED
-        jobs = await harness.ledger.load(submitted)
-        assert {job.current_step.attempt_no for job in jobs.values()} == {1}
-
-        working = asyncio.create_task(Worker(harness, bus, "ocr", 60.0).run())  # type: ignore[arg-type]
-        ended = await _finished(harness, submitted)
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
-        assert {job.status for job in ended} == {JobStatus.SUCCEEDED}
-        assert {job.current_step.attempt_no for job in ended} == {1}
+        # The ack timeout is also longer than the worker takes from pull to ACK: two thousand at once are slow.
+        await leave_directives_queued(
+            harness, bus, queued=QUEUED, ack_timeout_seconds=sized(3, 10), lock_seconds=60.0,
+            seconds_max=PATIENCE_SECONDS,
+        )  # fmt: skip
     await asyncio.to_thread(servicebus_server.forget)

@@ -11,12 +11,14 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from temporalio.testing import WorkflowEnvironment
+from tests.azurite import Azurite
 from tests.engines.about_the_bus import AboutTheBus
 from tests.engines.temporal_server import temporal_program
 from tests.engines.test_servicebus_conformance import CountedBus
 from tests.long_form import IS_LONG
 from tests.nats_server import NatsServer, empty_streams
 from tests.servicebus_server import ServerThread
+from tests.tables_ledger import opened_ledger
 
 from lucius.buses.memory import MemoryBus
 from lucius.buses.nats import NatsBus, NatsOptions
@@ -29,6 +31,7 @@ from lucius.engines.temporal.engine import TemporalEngine
 from lucius.engines.temporal.settings import TemporalSettings
 from lucius.ledgers.memory import MemoryLedger
 from lucius.ledgers.sql import SqlLedger
+from lucius.ledgers.tables import TablesLedger
 from lucius.ports.bus import Bus
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine
@@ -144,6 +147,26 @@ class TestTemporalOnPostgres(TemporalSuite):
     async def ledger(self, postgres_database: PostgresDatabase, bus: SqlBus) -> AsyncIterator[SqlLedger]:
         async with SqlLedger(postgres_database, bus) as ledger:
             yield ledger
+
+
+class TestTemporalOnTables(OnMemoryBus):
+    __test__ = IS_LONG
+
+    @pytest.fixture
+    async def ledger(self, azurite: Azurite) -> AsyncIterator[TablesLedger]:
+        async with opened_ledger(azurite, "ledger") as ledger:
+            yield ledger
+
+    @pytest.fixture
+    async def harness(
+        self, ledger: Ledger, bus: Bus, make_engine: Callable[[Ledger, Bus, Clock], Engine]
+    ) -> AsyncIterator[EngineHarness]:
+        """Counts of jobs in flight are exact after repair."""
+        clock = SystemClock()
+        async with EngineHarness(
+            ledger, bus, clock, make_engine, kill_engine, answers_at_once=False, counts_are_exact=False
+        ) as harness:
+            yield harness
 
 
 class TestTemporalOverNats(WithTemporal, EngineSuite if IS_LONG else AboutTheBus):  # type: ignore[misc]

@@ -14,7 +14,11 @@ from lucius import __version__, scaffold
 
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).parent / "uv"
-ALLOWED = re.compile(r"""-r\ |-e\ \.|'?\.['\[\s`]|pre-commit|PATH-OF-THE-CLONE|.*lucius-[^\s'\[]*\.whl""", re.VERBOSE)
+ALLOWED = re.compile(
+    r"""-r\ |-e\ \.|'?\.['\[\s`]|pre-commit|PATH-OF-THE-CLONE|.*lucius-[^\s'\[]*\.whl
+    |"\$3/bin/python"\ --compile-bytecode\ --verify-hashes""",
+    re.VERBOSE,
+)
 """What may follow `pip install` and its plain options: a file of requirements, the clone, the wheel, or a tool."""
 
 

@@ -6,17 +6,21 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.azurite import Azurite
 from tests.crash.client import Client, envelope, submit
 from tests.crash.processes import QUICK, Process, free_port
+from tests.long_form import IS_LONG, sized
 from tests.platform.mortal_audit import Found, audit, until_ended
 from tests.platform.mortal_replicas import Replica, Replicas
 
-LEASE_SECONDS = 5.0
+from lucius.azure.blob import BlobAccount
+
+LEASE_SECONDS = 10.0
 POLICIES = {
     **QUICK,
     "LUCIUS_ACK_TIMEOUT_SECONDS": "3",
@@ -46,22 +50,44 @@ class Fire:
 
 
 @pytest.mark.timeout(300)
-async def test_a_hundred_kills_in_the_middle_of_work_double_and_lose_nothing(tmp_path: Path) -> None:
-    await _run(tmp_path, kills=100, each=3, store="sqlite")
+async def test_kills_in_the_middle_of_work_double_and_lose_nothing(tmp_path: Path) -> None:
+    await _run(tmp_path, kills=sized(25, 100), each=3, store="sqlite")
 
 
 async def test_kills_double_and_lose_nothing_where_the_workspace_is_the_store(tmp_path: Path) -> None:
-    await _run(tmp_path, kills=20, each=2, store="workspace")
+    await _run(tmp_path, kills=sized(8, 20), each=2, store="workspace")
 
 
-async def _run(folder: Path, kills: int, each: int, store: str) -> None:
+class TestInBlob:
+    __test__ = IS_LONG
+
+    @pytest.mark.timeout(300)
+    async def test_kills_double_and_lose_nothing_where_the_workspace_is_in_blob(
+        self, tmp_path: Path, azurite: Azurite
+    ) -> None:
+        container = "killed-services"
+        async with BlobAccount.connected(azurite.connection) as account:
+            await account.create_container(container)
+        root = {"LUCIUS_WORKSPACE_ROOT": f"blob://{container}/{tmp_path.name}"}
+        storage = {"LUCIUS_STORAGE_CONNECTION": azurite.connection}
+        await _run(tmp_path, kills=20, each=2, store="workspace", server_settings=root, service_settings=storage)
+
+
+async def _run(
+    folder: Path,
+    kills: int,
+    each: int,
+    store: str,
+    server_settings: Mapping[str, str] | None = None,
+    service_settings: Mapping[str, str] | None = None,
+) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     rng = random.Random(seed)
     began = time.monotonic()
     words = ("up", "--no-services", "--data", str(folder / "data"))
-    with Process(*words, settings=POLICIES, folder=folder, port=free_port()) as server:
+    with Process(*words, settings={**POLICIES, **(server_settings or {})}, folder=folder, port=free_port()) as server:
         url = f"http://127.0.0.1:{server.port}"
-        settings = {"LUCIUS_PLATFORM_STORE": store}
+        settings = {"LUCIUS_PLATFORM_STORE": store, **(service_settings or {})}
         with Replicas(each, folder / "services", url, WORK_SECONDS, settings) as replicas:
             async with Client([server.port or 0], rng) as client:
                 over = asyncio.Event()

@@ -32,7 +32,8 @@ async def test_output_that_the_kit_cannot_write_fails_the_last_step(played: Play
     result = await result_of(played, writing, output_ref=ref)
     assert (result["status"], result["failure_class"]) == ("FAILED", "NON_RETRYABLE")
     assert result["error"]["code"] == "REF_SCHEME_UNSUPPORTED"
-    assert result["error"]["message"] == f"the output_ref {REF} has the scheme 's3'; this service writes file:// only"
+    told = f"the output_ref {REF} has the scheme 's3'; this service writes file:// and blob://"
+    assert result["error"]["message"] == told
 
 
 async def test_output_of_another_step_is_not_published(played: PlayedOrchestrator) -> None:

@@ -18,7 +18,7 @@ from tests.platform.played import (
     settings_for,
 )
 
-from lucius.platform import Directive, Workspace, callback_client
+from lucius.platform import Directive, Workspace, worker
 
 
 def work(directive: Directive, workspace: Workspace) -> dict[str, Any]:
@@ -91,17 +91,33 @@ async def test_callbacks_that_gather_leave_together(played: PlayedOrchestrator) 
 async def test_an_eager_step_sends_ack_and_result_in_one_call(
     played: PlayedOrchestrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a call is under way anyway: what gathers behind it leaves in the next."""
-    monkeypatch.setattr(callback_client, "CALLS_MAX", 1)
-    played.delays["RESULT"] = 2.0
+    monkeypatch.setattr(worker, "EAGER_ACK_SECONDS", 30.0)
     played.send(played.directive(1), played.directive(2))
     settings = settings_for(played, concurrency=1)
     await serve_until(service_of(work, eager=True), settings, lambda: len(played.results()) == 2)
-    (acked,), (ended,) = played.of_kind("ACK", "job-2"), played.of_kind("RESULT", "job-2")
-    assert played.kinds("job-2") == ["ACK", "RESULT"]
-    assert played.of_kind("ACK", "job-1")[0].batch is None
-    assert acked.headers is ended.headers
-    assert ended.batch
+    for job in ("job-1", "job-2"):
+        (acked,), (ended,) = played.of_kind("ACK", job), played.of_kind("RESULT", job)
+        assert played.kinds(job) == ["ACK", "RESULT"]
+        assert acked.headers is ended.headers
+        assert ended.batch
+
+
+async def test_the_ack_of_an_eager_step_does_not_wait_for_work_that_takes_long(played: PlayedOrchestrator) -> None:
+    acked = threading.Event()
+
+    def slow(directive: Directive, workspace: Workspace) -> dict[str, bool]:
+        return {"acked": acked.wait(30)}
+
+    def is_acked() -> bool:
+        if played.of_kind("ACK"):
+            acked.set()
+        return bool(played.results())
+
+    played.send(played.directive(1))
+    await serve_until(service_of(slow, eager=True), settings_for(played), is_acked)
+    (ended,) = played.of_kind("RESULT")
+    assert ended.body["artifacts"] == {"acked": True}
+    assert ended.batch is None
 
 
 async def test_an_eager_attempt_that_is_stale_is_stopped(played: PlayedOrchestrator) -> None:

@@ -44,7 +44,7 @@ async def test_jobs_are_done_by_directives_and_replies_on_service_bus(connected:
         api_key=API_KEY,
         callback_keys=(CALLBACK_KEYS,),
     )
-    connected.declare(bus_subscriptions(settings), 600.0, None)
+    connected.declare(await bus_subscriptions(settings), 600.0, None)
     worked: list[str] = []
     service = PlatformService("ocr")
     service.step("OCR")(lambda directive, workspace: worked.append(directive.job_id))

@@ -174,7 +174,9 @@ def uri(path: Path) -> str:
 @pytest.mark.parametrize(
     ("ref", "code"),
     [
-        ("https://example.com/file", "REF_SCHEME_UNSUPPORTED"),
+        ("http://example.com/file", "REF_SCHEME_UNSUPPORTED"),
+        ("https://127.0.0.1/file", "PATH_FORBIDDEN"),
+        ("blob://container/file", "REF_SCHEME_UNSUPPORTED"),
         ("s3://bucket/key", "REF_SCHEME_UNSUPPORTED"),
         ("plain/path", "REF_SCHEME_UNSUPPORTED"),
         ("/plain/path", "REF_SCHEME_UNSUPPORTED"),

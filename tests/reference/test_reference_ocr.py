@@ -107,7 +107,7 @@ def test_text_that_begins_like_a_bitmap_is_text(make: Make, tmp_path: Path) -> N
     [
         ("file:///nowhere/at/all.pdf", "PATH_FORBIDDEN"),
         ((CONTRACT.parent / "nowhere.pdf").as_uri(), "INPUT_NOT_FOUND"),
-        ("https://example.com/contract.pdf", "REF_SCHEME_UNSUPPORTED"),
+        ("http://example.com/contract.pdf", "REF_SCHEME_UNSUPPORTED"),
         ("file:///tmp/%2e%2e/etc/hostname", "PATH_FORBIDDEN"),
         ({"name": "no uri"}, "REF_INVALID"),
     ],

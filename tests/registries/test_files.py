@@ -16,7 +16,9 @@ from lucius.domain.protocol import PolicyOverride, resolve_policy
 from lucius.domain.refs import RefPolicy
 from lucius.domain.routing import Mode
 from lucius.local_tenant_files import LocalTenantFiles
-from lucius.registries.files import SHIPPED, FileRegistry, Overrides, RegistryError
+from lucius.registries.files import SHIPPED, FileRegistry
+from lucius.registries.overrides import Overrides
+from lucius.registries.problems import RegistryError
 from lucius.settings import Settings
 from lucius.usecases.submit import prepare
 
@@ -31,6 +33,9 @@ steps:
     type: SCAN
     service: scanner
 """
+SEARCHABLE = """
+      schema: {{properties: {{n: {{type: integer}}, list: {{type: array}}}}}}
+      searchable: {}"""
 
 
 def folder(root: Path, **files: str) -> Path:
@@ -306,6 +311,11 @@ def test_yaml_reads_words_and_times_as_text(tmp_path: Path) -> None:
         ("service: scanner", "service: scanner\n    surprise: 1", 8, "surprise is not a known field"),
         ("service: scanner", "service: scanner\n  - {id: scan, type: X, service: x}", 8, "is given twice"),
         ("service: scanner", "service: scanner\n    payload: {pointer: x}", 8, "JSON pointer"),
+        ("service: scanner", "service: scanner\n    payload: {searchable: [n]}", 8, "n is not among the properties"),
+        ("service: scanner", f"service: scanner\n    payload:{SEARCHABLE.format('[n, n]')}", 10, "given twice"),
+        ("service: scanner", f"service: scanner\n    payload:{SEARCHABLE.format('[list]')}", 10, "list is an array"),
+        ("service: scanner", f"service: scanner\n    payload:{SEARCHABLE.format('[a=b]')}", 10, "characters without ="),
+        ("service: scanner", f"service: scanner\n    payload:{SEARCHABLE.format([*range(9)])}", 10, "expected str"),
         ("service: scanner", "service: scanner\n    payload: {pointer: /a~2}", 8, "JSON pointer"),
         ("service: scanner", "service: scanner\n    payload:\n      schema: {type: nope}", 9, "cannot be used"),
         ("service: scanner", "service: scanner\n    payload:\n      schema: {pattern: '('}", 9, "cannot be used"),
@@ -382,6 +392,9 @@ def test_one_version_cannot_stand_in_two_files(tmp_path: Path) -> None:
         ("id: a\npolicy:\n  surprise: 0", "3: surprise is not a known field"),
         ("id: a\njob_deadline_seconds: 0", "2: job_deadline_seconds"),
         ("id: a\nwebhook_secret_env: 'whsec_abc/+='", "2: this is the name of an environment variable"),
+        ("id: a\nwebhook_secret: 'whsec_abc/+='", "2: this is a reference to a secret"),
+        ("id: a\nwebhook_secret: keyvault://vault", "2: a Key Vault reference must be keyvault://VAULT/SECRET"),
+        ("id: a\nwebhook_secret_env: A\nwebhook_secret: keyvault://v/s", "3: the secret is given twice"),
     ],
 )
 def test_tenant_is_refused_with_its_line(tmp_path: Path, text: str, detail: str) -> None:
@@ -493,7 +506,7 @@ def test_check_reads_the_folder_and_changes_nothing(tmp_path: Path) -> None:
     assert registry.snapshot() is good
 
 
-def test_changed_schema_is_in_force_at_once_even_under_the_same_version(tmp_path: Path) -> None:
+def test_changed_schema_is_in_force_at_once(tmp_path: Path) -> None:
     registry = FileRegistry(folder(tmp_path))
     document = {
         **{"tenant_id": "a", "request_type": "SCAN", "input_ref": "s3://b/i", "output_ref": "s3://b/o"},
@@ -501,7 +514,8 @@ def test_changed_schema_is_in_force_at_once_even_under_the_same_version(tmp_path
     }
     with pytest.raises(CallerError):
         prepare(document, tenant_of(document), registry.snapshot(), EnvelopeRules(), FILES, 0)
-    folder(tmp_path, protocols__scan=PROTOCOL + "    payload: {schema: {required: [n]}}\n")
+    changed = PROTOCOL.replace("version: 1", "version: 2")
+    folder(tmp_path, protocols__scan=changed + "    payload: {schema: {required: [n]}}\n")
     registry.reload()
     assert prepare(document, tenant_of(document), registry.snapshot(), EnvelopeRules(), FILES, 0)
 

@@ -76,3 +76,26 @@ def test_nothing_is_shown_where_nothing_is_copied(capsys: pytest.CaptureFixture[
 
 def test_upgrade_of_no_rows_is_complete() -> None:
     assert rows_copied.rows_copied_line(0, 0) == "0 of 0 rows copied (100 %)"
+
+
+def test_a_database_of_runbooks_is_upgraded_and_verified_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, count = tmp_path / "runbooks.db", len(schema.MIGRATIONS)
+    monkeypatch.setenv("LUCIUS_RUNBOOKS_DATABASE", f"sqlite:///{file}")
+    ledger, own = f"SQLite file {tmp_path}/lucius.db", f"SQLite file {file}"
+    done = f"{count} migrations applied; at version {schema.VERSION}.\n"
+    assert invoke(tmp_path, "upgrade") == (0, f"{ledger}: {done}{own}: {done}")
+    at = f"is at version {schema.VERSION}.\n"
+    assert invoke(tmp_path, "verify") == (0, f"{ledger} {at}{own} {at}")
+    monkeypatch.setenv("LUCIUS_LEDGER", "memory")
+    assert invoke(tmp_path, "verify") == (0, f"{own} {at}")
+    monkeypatch.setenv("LUCIUS_RUNBOOKS_DATABASE", "off")
+    assert invoke(tmp_path, "verify") == (2, "Error: LUCIUS_LEDGER=memory has no tables\n")
+
+
+@pytest.mark.parametrize("role", ["api", "reconciler", "runbooks", "scheduler"])
+def test_roles_of_their_own_need_runbooks_in_a_shared_database(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LUCIUS_LEDGER", "postgresql://localhost/lucius")
+    monkeypatch.setenv("LUCIUS_RUNBOOKS_DATABASE", "sqlite:////tmp/runbooks.db")
+    ended = CliRunner().invoke(cli, [role])
+    assert ended.exit_code == 2
+    assert "a SQLite file has one owner: set LUCIUS_RUNBOOKS_DATABASE to postgresql://… or off" in ended.output

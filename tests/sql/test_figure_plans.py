@@ -16,6 +16,12 @@ FIRST_ID = "00000000-0000-0000-0000-000000000000"
 FIGURES = {
     "counts": Fetch(statements.COUNTS, [MINUTE]),
     "counts of tenants": Fetch(statements.COUNTS_OF_TENANTS, [MINUTE, ["tenant-3"]]),
+    "counts by tenant": Fetch(statements.COUNTS_BY_TENANT, [MINUTE]),
+    "counts by tenant, of tenants": Fetch(statements.COUNTS_BY_TENANT_OF_TENANTS, [MINUTE, ["tenant-3"]]),
+    "open jobs": Fetch(statements.open_groups(False), [10_001]),
+    "open jobs of tenants": Fetch(statements.open_groups(True), [10_001, ["tenant-3"]]),
+    "oldest waiting": Fetch(statements.OLDEST_WAITING),
+    "oldest waiting of tenants": Fetch(statements.OLDEST_WAITING_OF_TENANTS, [["tenant-3"]]),
     "wait causes": Fetch(statements.COUNT_WAIT_CAUSES),
     "wait causes of tenants": Fetch(statements.COUNT_WAIT_CAUSES_OF_TENANTS, [["tenant-3"]]),
     "failures": Fetch(statements.failures(False, False), [10_001, FIRST_ID]),
@@ -32,6 +38,6 @@ async def test_sqlite_reads_figures_through_indexes(sqlite_database: SqliteDatab
     wrong = {}
     for name, fetch in FIGURES.items():
         plan = await plan_of(sqlite_database, "EXPLAIN QUERY PLAN", fetch)
-        if any(step.startswith(("SCAN job_states", "SCAN job_counts")) for step in plan):
+        if any(step.startswith(("SCAN job_states", "SCAN job_counts", "SCAN job_specs", "SCAN p")) for step in plan):
             wrong[name] = plan
     assert not wrong

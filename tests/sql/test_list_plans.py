@@ -18,8 +18,10 @@ from tests.sql import many_jobs
 from tests.sql.many_jobs import JOBS, OPEN_JOBS, SPACING_MILLIS, fill, job_id_of
 
 from lucius.domain.job import JobStatus
-from lucius.ledgers.sql import statements
-from lucius.ledgers.sql.lists import page_of_ids
+from lucius.domain.search import SearchValue
+from lucius.ledgers.sql import audit, statements
+from lucius.ledgers.sql.lists import OWN_ID, page_of_ids
+from lucius.ports.audit import AuditFilter, AuditKind
 from lucius.ports.ledger import JobFilter
 from lucius.runbooks.core.states import BATCH
 from lucius.runbooks.service.views import batches, events
@@ -39,6 +41,13 @@ STATUSES = (None, *JobStatus)
 TYPES = (None, "RARE", "OCR", "NONE")
 TIMES = ((None, None), (EARLY, None), (None, LATE), (EARLY, LATE))
 CURSORS = (None, job_id_of(JOBS * 3 // 4))
+SEARCHES = {
+    "correlation id": JobFilter(correlation_id="order-7"),
+    "its own correlation id": JobFilter(correlation_id=OWN_ID, job_id=job_id_of(7)),
+    "a common value": JobFilter(search=SearchValue("kind", "invoice")),
+    "a rare value": JobFilter(search=SearchValue("customer", "c-7")),
+    "both": JobFilter(correlation_id="order-7", search=SearchValue("kind", "invoice")),
+}
 
 
 def job_lists() -> Iterator[tuple[str, Fetch]]:
@@ -53,10 +62,23 @@ def job_lists() -> Iterator[tuple[str, Fetch]]:
     for status, (first, end), cursor in product((None, "FAILED_FINAL"), TIMES, CURSORS):
         filter_ = JobFilter(error_signature="OCR/1/ocr/X: y", status=status, created_from=first, created_to=end)
         yield f"signature {status} {first} {end} {cursor}", page_of_ids(filter_, None, PAGE, cursor)
+    for tenant, cursor in product(TENANTS, CURSORS):
+        for name, filter_ in SEARCHES.items():
+            yield f"search by {name} {tenant} {cursor}", page_of_ids(filter_, tenant, PAGE, cursor)
+    yield "search by key", page_of_ids(JobFilter(), None, PAGE, None, [job_id_of(7), job_id_of(9)])
     yield "open on Temporal", page_of_ids(JobFilter(open_on="temporal"), None, PAGE, None)
 
 
+def audit_lists() -> Iterator[tuple[str, Fetch]]:
+    for tenant, before in product((None, "tenant-3"), (None, "019e7129")):
+        yield f"audit {tenant} {before}", audit.page_of_ids(AuditFilter(), tenant, PAGE, before)
+    for name in ("actor", "action", "kind", "target"):
+        value = AuditKind.JOB if name == "kind" else "x"
+        yield f"audit by {name}", audit.page_of_ids(AuditFilter(**{name: value}), None, PAGE, None)  # type: ignore[arg-type]
+
+
 def other_lists() -> Iterator[tuple[str, Fetch]]:
+    yield from audit_lists()
     yield "outbox", Fetch(statements.OUTBOX, [PAGE])
     for runbook, status, before in product((None, "move"), (None, *BATCH), (None, 500)):
         script = batches.batch_page(runbook, status, PAGE, before)
@@ -127,7 +149,14 @@ def _goes_by_index(name: str, sql: str, step: str) -> bool:
         return False
     if is_open_status(name):
         return "states_unsuccessful (status=?" in step
-    columns = re.findall(r"(tenant_id|status|request_type|runbook_name|batch_id|member_key) = \$", sql)
+    if name.startswith("search by"):
+        tenant = "tenant_id=? AND " if "v.tenant_id" in sql else ""
+        by_value = f"({tenant}field=? AND value=?"
+        by = "correlation_id=?" if "p.correlation_id = $" in sql else by_value if "v.field" in sql else "job_id=?"
+        return by in step
+    columns = re.findall(
+        r"(tenant_id|status|request_type|runbook_name|batch_id|member_key|actor|action|kind|target) = \$", sql
+    )
     if "states_succeeded" in step:
         columns.remove("status")
     if "member_key" in columns:

@@ -8,6 +8,7 @@ import pytest
 
 from lucius.buses.sql import statements as bus
 from lucius.ledgers.sql import statements as ledger
+from lucius.sql import search_tables
 from lucius.sql.database import Fetch, Run, Script
 from lucius.sql.dialect import for_many_rows, to_sqlite
 from lucius.sql.postgres import PostgresDatabase
@@ -29,6 +30,10 @@ SHARED = {
     "outbox": ledger.OUTBOX,
     "past attempts": ledger.PAST_ATTEMPTS,
     "events": ledger.EVENTS,
+    "fill correlation ids": search_tables.FILL,
+    "read audit": ledger.READ_AUDIT,
+    "prune audit": ledger.PRUNE_AUDIT,
+    "page of specs": search_tables.PAGE,
     "is any webhook due": ledger.IS_ANY_WEBHOOK_DUE,
     "tenants with webhooks due": ledger.TENANTS_WITH_WEBHOOKS_DUE,
     "webhooks due": ledger.WEBHOOKS_DUE,
@@ -73,7 +78,7 @@ POSTGRES = SHARED | {
     "expired": bus.EXPIRED,
     "depths": bus.DEPTHS,
 }
-TABLES = "job_[a-z]+|policies|claims|inflight|webhooks|messages|[a-z]"
+TABLES = "job_[a-z_]+|audit_entries|policies|claims|inflight|webhooks|messages|[a-z]"
 
 
 async def sqlite_plan(database: SqliteDatabase, sql: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,25 @@ async def test_script_sees_what_others_of_its_group_have_written(sqlite_database
 async def test_more_scripts_than_one_group_all_stand(sqlite_database: SqliteDatabase) -> None:
     await asyncio.gather(*(sqlite_database.write(insert(f"scope {place}")) for place in range(300)))
     assert len(await scopes(sqlite_database)) == 300
+
+
+async def test_what_a_script_writes_after_its_last_read_is_written_in_another_thread(
+    sqlite_database: SqliteDatabase,
+) -> None:
+    writer = sqlite_database._writer
+    assert writer is not None
+    writer._connection.create_scalar_function("thread_id", threading.get_ident, 0)
+
+    def script() -> Script[tuple[int, int]]:
+        yield Run("INSERT INTO inflight (scope, jobs) VALUES ('read later', thread_id())")
+        rows = yield Fetch("SELECT jobs, thread_id() FROM inflight WHERE scope = 'read later'")
+        yield Run("INSERT INTO inflight (scope, jobs) VALUES ('last', thread_id())")
+        return rows[0][0], rows[0][1]
+
+    here = threading.get_ident()
+    assert await sqlite_database.write(script) == (here, here)
+    [written] = await fetch(sqlite_database, "SELECT jobs FROM inflight WHERE scope = 'last'")
+    assert written[0] != here
 
 
 async def test_many_rows_in_one_statement_all_stand(sqlite_database: SqliteDatabase) -> None:

@@ -14,6 +14,7 @@ from tests.sql import version_10
 from lucius.domain.attempt import Attempt
 from lucius.domain.job import Job
 from lucius.ledgers.sql import SqlLedger
+from lucius.ports.ledger import JobFilter
 from lucius.sql import schema
 from lucius.sql.database import Database, Fetch, Row, Run, Script
 from lucius.sql.ledger_copy import CopyJobs
@@ -70,6 +71,9 @@ async def test_jobs_are_as_the_program_before_read_them(database: Database) -> N
             }
             events = await ledger.events(job_id, 0, 1_000)
             assert json.loads(msgspec.json.encode(events)) == was["events"]
+            correlation_id = jobs[job_id].spec.correlation_id
+            found = await ledger.matching(JobFilter(correlation_id=correlation_id), 100, None)
+            assert job_id in [key.job_id for key in found]
         assert await ledger.inflight() == version_10.recorded()["inflight"]
         clock_end = max(was["job"]["updated_at"] for was in expected.values())
         assert (await ledger.repair(clock_end, 30.0)).slots == 0

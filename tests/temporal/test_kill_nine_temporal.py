@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from tests.crash.processes import CALLBACK_KEYS, QUICK, Process, free_port, run_lucius
 from tests.crash.run import run_under_fire
-from tests.long_form import IS_LONG
+from tests.long_form import IS_LONG, sized
 from tests.nats_server import NatsServer
 from tests.temporal.server import TemporalServer
 
-JOBS = 60
-KILLS = 14
+JOBS = sized(30, 60)
+KILLS = sized(7, 14)
 BUSES = ("sql", "nats") if IS_LONG else ("sql",)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -66,6 +67,31 @@ async def test_piece_is_rendered_once_per_change_whoever_asks() -> None:
     assert await ask() == "rendering 3"
     now[0] = 6.0
     assert await ask() == "rendering 4"
+
+
+async def test_renderings_of_costly_pieces_begin_apart_and_show_every_change() -> None:
+    changes = Changes()
+    pieces = Pieces(changes)
+    begun: list[float] = []
+
+    async def render() -> str:
+        begun.append(asyncio.get_running_loop().time())
+        return str(changes.last(("jobs",)))
+
+    async def ask() -> int:
+        """How many of the changes until now are missing in what is shown."""
+        happened = changes.last(("jobs",))
+        return happened - int(await pieces.get("list", ("jobs",), 5.0, render, 0.2))
+
+    assert await ask() == 0
+    waiting = []
+    for _ in range(10):
+        changes.note("jobs")
+        waiting.append(asyncio.create_task(ask()))
+        await asyncio.sleep(0.001)
+    assert max(await asyncio.gather(*waiting)) <= 0
+    assert 2 <= len(begun) < 6, "on a busy machine, more than one may begin"
+    assert all(after - before > 0.19 for before, after in pairwise(begun))
 
 
 async def test_rendering_that_fails_is_not_kept() -> None:

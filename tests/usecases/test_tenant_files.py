@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lucius.domain.refs import RefPolicy, ref_faults
 from lucius.local_tenant_files import LocalTenantFiles
 from lucius.platform.file_roots import SAMPLES
 from lucius.settings import Settings, SettingsError, read_settings
@@ -66,3 +67,52 @@ def test_a_root_around_what_belongs_to_the_server_is_refused(tmp_path: Path, set
 def test_a_workspace_root_that_is_no_local_path_is_refused_by_name() -> None:
     with pytest.raises(SettingsError, match="LUCIUS_WORKSPACE_ROOT names the host"):
         LocalTenantFiles(Settings(workspace_root="file://elsewhere/work"))
+
+
+def test_blob_roots_and_a_workspace_in_blob_are_folders_too(tmp_path: Path) -> None:
+    settings = read_settings(
+        {
+            "LUCIUS_DATA": str(tmp_path),
+            "LUCIUS_WORKSPACE_ROOT": "blob://work/lucius/",
+            "LUCIUS_PLATFORM_BLOB_ROOTS": "blob://docs,readonly:shared:https://acme.blob.core.windows.net/templates",
+            "LUCIUS_STORAGE_ACCOUNT": "acme",
+        }
+    )
+    files = LocalTenantFiles(settings)
+    assert files.workspace("acme ltd") == "blob://work/lucius/acme%20ltd"
+    folders = files.folders("acme ltd")
+    blobs = ("blob://docs/acme ltd", "blob://templates", "blob://work/lucius/acme ltd")
+    assert tuple(one for one in folders.readable if one.startswith("blob:")) == blobs
+    assert tuple(one for one in folders.writable if one.startswith("blob:")) == blobs[:1]
+    policy = RefPolicy(schemes=("blob",))
+    for uri, allowed in (
+        ("blob://docs/acme%20ltd/x", True),
+        ("blob://templates/any/x", True),
+        ("blob://work/lucius/acme%20ltd/job/x", True),
+        ("blob://work/lucius/globex/job/x", False),
+        ("blob://docs/globex/x", False),
+        ("blob://docs/acme%20ltd", False),
+        ("blob://other/acme%20ltd/x", False),
+    ):
+        faults = ref_faults(uri, "/input_ref", policy, folders.readable)
+        assert [fault.code for fault in faults] == ([] if allowed else ["REF_FORBIDDEN"]), uri
+
+
+def test_without_blob_roots_the_server_leaves_blobs_to_the_services(tmp_path: Path) -> None:
+    folders = LocalTenantFiles(Settings(data=str(tmp_path), workspace_root="blob://work/lucius")).folders("acme")
+    assert ref_faults("blob://any/x", "/input_ref", RefPolicy(schemes=("blob",)), folders.readable) == []
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        "blob://work/lucius?sig=a-secret",
+        "https://user:a-secret@acme.blob.core.windows.net/work",
+        "https://acme.blob.core.windows.net/work#a-secret",
+        "blob://W/a-secret",
+    ],
+)
+def test_a_workspace_root_with_a_secret_in_it_is_refused_without_it(tmp_path: Path, root: str) -> None:
+    with pytest.raises(SettingsError, match="LUCIUS_WORKSPACE_ROOT") as refused:
+        LocalTenantFiles(Settings(data=str(tmp_path), workspace_root=root))
+    assert "a-secret" not in str(refused.value)

@@ -6,7 +6,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from lucius.webhooks.addresses import AddressRefused, AddressUnknown, SystemResolver, checked_addresses, refusal
+from lucius.public_addresses import AddressRefused, AddressUnknown, refusal
+from lucius.webhooks.addresses import SystemResolver, checked_addresses
 
 PUBLIC = ["93.184.216.34", "8.8.8.8", "2606:4700:4700::1111", "64:ff9b::808:808"]
 PRIVATE = [

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from lucius.azure.key_vault import SecretUnreadable
 from lucius.ledgers.memory import MemoryLedger
 from lucius.ports.ledger import LedgerUnavailable, Webhook
 from lucius.ports.registry import Tenant
@@ -66,6 +67,36 @@ async def test_a_call_is_signed_with_the_tenants_secret(rig: Any, plain: bool) -
     ((_, headers, body),) = rig.receiver.calls
     content = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
     expected = base64.b64encode(hmac.new(secret, content, hashlib.sha256).digest()).decode()
+    assert headers["webhook-signature"] == f"v1,{expected}"
+
+
+@pytest.mark.parametrize("is_in_variable", [True, False])
+async def test_a_secret_may_be_a_reference_and_unreadable_for_a_while(rig: Any, is_in_variable: bool) -> None:
+    reference = "keyvault://acme/webhooks"
+    rig.environ["ACME_SECRET"] = reference
+    rig.registry.tenants["acme"] = (
+        Tenant(id="acme", webhook_secret_env="ACME_SECRET")
+        if is_in_variable
+        else Tenant(id="acme", webhook_secret=reference)
+    )
+    readable: list[str] = []
+
+    async def read_secret(place: str, text: str) -> str:
+        assert text == reference
+        if not readable:
+            raise SecretUnreadable("the secret webhooks of the vault acme cannot be read")
+        return readable[0]
+
+    await rig.owe()
+    async with rig.sender(read_secret=read_secret):
+        assert await rig.outcomes(1) == ["failed"]
+        assert "unusable: the secret webhooks of the vault acme cannot be read" in rig.row().last_error
+        readable.append("now-there-is-one")
+        rig.clock.at = rig.row().next_at
+        assert await rig.outcomes(2) == ["failed", "delivered"]
+    ((_, headers, body),) = rig.receiver.calls
+    content = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    expected = base64.b64encode(hmac.new(b"now-there-is-one", content, hashlib.sha256).digest()).decode()
     assert headers["webhook-signature"] == f"v1,{expected}"
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypedDict
 
 from msgspec import Meta
 
-from lucius.api.answers import Attempt, JobId, JobList, LaneNumber
+from lucius.api.answers import Attempt, FaultFound, JobId, JobList, LaneNumber
 from lucius.domain.json_types import JsonObject, Moment, Page, WholeNumber, ref
 from lucius.domain.routing import Mode
 from lucius.ports.workers import WorkerKind
@@ -20,6 +20,10 @@ class ProtocolStep(TypedDict):
     service: str
     payload_pointer: str
     payload_schema: JsonObject
+    searchable: Annotated[Sequence[str], Meta(description="Fields by whose values jobs can be found")]
+    policy: Annotated[
+        JsonObject, Meta(description="Timeouts, attempts and backoffs, unless the job's tenant has its own")
+    ]
 
 
 class Protocol(TypedDict):
@@ -27,11 +31,66 @@ class Protocol(TypedDict):
     version: WholeNumber
     description: str
     request_types: Sequence[str]
+    job_deadline_seconds: Annotated[float, Meta(description="Unless the job's tenant has its own")]
     steps: list[ProtocolStep]
 
 
 class ProtocolList(Page):
     items: list[Protocol]
+
+
+class VersionInFlight(TypedDict):
+    version: WholeNumber
+    jobs: WholeNumber
+
+
+class PayloadRefusal(TypedDict):
+    """A job whose payload a protocol would refuse. No value of the payload is in it."""
+
+    jobId: JobId
+    tenant_id: str
+    request_type: str
+    protocol_version: Annotated[WholeNumber, Meta(description="Under which the job was accepted")]
+    created_at: Moment
+    faults: list[FaultFound]
+    fault_count: Annotated[WholeNumber, Meta(description="Of all faults; the first five are listed")]
+
+
+class ProtocolPreview(TypedDict):
+    """What a protocol would change."""
+
+    id: str
+    version: WholeNumber
+    current_version: Annotated[WholeNumber | None, Meta(description="In force; null if there is none")]
+    problems: Annotated[list[str], Meta(description="Why it would not take effect")]
+    diff: Annotated[list[str], Meta(description="From the version in force: lines of a unified diff")]
+    in_flight: list[VersionInFlight]
+    in_flight_cut_off: Annotated[bool, Meta(description="There are more: only the newest 1,000 were counted")]
+    payloads: Annotated[WholeNumber, Meta(description="How many of the newest were tried")]
+    refused: Annotated[WholeNumber, Meta(description="How many of them it would refuse")]
+    refusals: Annotated[list[PayloadRefusal], Meta(description="The newest of those, 100 at most")]
+    dropped_request_types: list[str]
+    dropped_services: list[str]
+
+
+class ProtocolVersion(TypedDict):
+    version: WholeNumber
+    is_current: bool
+    open_jobs: WholeNumber
+
+
+class StepDurations(TypedDict):
+    stepId: str
+    jobs: Annotated[WholeNumber, Meta(description="Jobs that were measured: the newest that succeeded")]
+    median_seconds: float
+    p95_seconds: float
+
+
+class ProtocolFigures(TypedDict):
+    id: str
+    versions: Annotated[list[ProtocolVersion], Meta(description="The current one, and those that open jobs have")]
+    cut_off: Annotated[bool, Meta(description="Whether there are more open jobs than were looked at")]
+    steps: list[StepDurations]
 
 
 class Retried(TypedDict):
@@ -49,7 +108,9 @@ class InFlight(TypedDict):
 class Overview(TypedDict):
     windows: Annotated[
         dict[str, dict[str, int]],
-        Meta(description="For the last `hour`, `day` and `week`: jobs `ACCEPTED`, and jobs that ended, by state"),
+        Meta(
+            description="In the last `hour`, `day`, `week`: jobs `ACCEPTED`, commands `REFUSED`, jobs ended, by state"
+        ),
     ]
     waiting: Annotated[dict[str, int], Meta(description="Open jobs by what they wait for")]
     inflight: list[InFlight]
@@ -134,10 +195,17 @@ class LaneSubscription(TypedDict):
     note: Annotated[str | None, Meta(description="A sentence, if directives wait and nobody asks for them")]
 
 
+class LaneTenant(TypedDict):
+    tenant_id: str
+    open_jobs: WholeNumber
+
+
 class Lane(TypedDict):
     lane: LaneNumber
     topic: str
     subscriptions: list[LaneSubscription]
+    tenant_count: Annotated[WholeNumber, Meta(description="Tenants with open jobs that share the lane")]
+    tenants: Annotated[list[LaneTenant], Meta(description="Ten of them, those with the most open jobs")]
 
 
 class LaneList(Page):
@@ -151,12 +219,18 @@ class Tenant(TypedDict):
     burst_allowed: bool
     inflight: WholeNumber
     max_inflight: WholeNumber
+    accepted: Annotated[WholeNumber, Meta(description="Jobs accepted in the window")]
+    refused: Annotated[WholeNumber, Meta(description="Commands refused in the window because a limit was reached")]
+    ended: Annotated[WholeNumber, Meta(description="Jobs that ended in the window")]
+    failed: Annotated[WholeNumber, Meta(description="Of those, failed for good")]
+    oldest_waiting_jobId: Annotated[JobId | None, Meta(description="The oldest job that no service is working on")]
+    oldest_waiting_at: Moment | None
 
 
 class TenantList(Page):
     items: list[Tenant]
-    inflight: WholeNumber
-    max_inflight: WholeNumber
+    inflight: Annotated[WholeNumber | None, Meta(description="In all; null for a caller limited to tenants")]
+    max_inflight: WholeNumber | None
 
 
 class WorkerSeen(TypedDict):
@@ -168,6 +242,7 @@ class WorkerSeen(TypedDict):
     version: str | None
     in_work: WholeNumber | None
     present: Annotated[bool, Meta(description="Whether it has asked for work in the last 30 seconds")]
+    failed_last_hour: Annotated[WholeNumber, Meta(description="Attempts and jobs of its that failed")]
     first_seen_at: Moment
     last_seen_at: Moment
 
@@ -178,3 +253,19 @@ class WorkerList(Page):
 
 class Health(TypedDict):
     status: str
+
+
+class AuditEntry(TypedDict):
+    id: str
+    at: Moment
+    by: Annotated[str, Meta(description="Who did it: `key:` and the name of an API key, or `jwt:` and a subject")]
+    action: str
+    kind: Annotated[str, Meta(extra_json_schema=ref("AuditKind"))]
+    target: Annotated[str, Meta(description="Id of the job or operation, name of the runbook, number of the batch")]
+    tenant_id: Annotated[str | None, Meta(description="null: it is not about one tenant")]
+    reason: str | None
+    detail: JsonObject
+
+
+class AuditList(Page):
+    items: list[AuditEntry]

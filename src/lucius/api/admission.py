@@ -7,6 +7,7 @@ can give way, a reserve of connections still serves health checks and callbacks.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
@@ -71,6 +72,9 @@ class Admission(ServerState):
         self._trusted = trusted_proxies(settings)
         self._peers: dict[str, Peer] = {}
         self._held: set[Connection] = set()
+        self._all_left = asyncio.Event()
+        self.is_leaving = False
+        """The server is about to stop: every answer is the last one on its connection."""
         self._body_bytes = 0
         self.refused: Counter[str] = Counter()
         """Requests that connections rejected, by code, since they were last logged."""
@@ -108,6 +112,16 @@ class Admission(ServerState):
         peer.connections -= 1
         if not peer.connections:
             self._peers.pop(peer.address, None)
+        if self.is_leaving and not self._held:
+            self._all_left.set()
+
+    async def dismiss(self) -> None:
+        """Close each connection after its next answer, and wait until none is left."""
+        self.is_leaving = True
+        for connection in self._held:
+            connection.close_after_answer()
+        if self._held:
+            await self._all_left.wait()
 
     def _make_room(self, newcomer: Connection, peer: Peer | None) -> bool:
         """Make connections, of one peer or of all, give way to a new one; returns whether there were any."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lucius.api import bulk_operations as bulk
 from lucius.api.endpoint import Handler
-from lucius.api.operation import BODY_ERRORS, LIMIT, LIST_ERRORS, Operation, Parameter
+from lucius.api.operation import BODY_ERRORS, JOB_LIST_ERRORS, LIMIT, LIST_ERRORS, Operation, Parameter
 
 OPERATION_ID = Parameter("operation_id", "path", "OperationId", "The operation's id, from the response to its creation")
 KEY = Parameter(bulk.KEY_HEADER, "header", "IdempotencyKey", "The same key, by the same caller, means the same one")
@@ -25,14 +25,14 @@ BULK_OPERATIONS: tuple[Operation, ...] = (
         method="POST", path="/v1/operations", name="createOperation", handler=bulk.create, tag="operations",
         summary="Cancel, pause, resume or redrive every job that matches a filter", role="operate",
         body="NewOperation", status=202, answer="Operation",
-        errors=(*BODY_ERRORS, *LIST_ERRORS, "TENANT_FORBIDDEN", "CONFLICT", "IDEMPOTENCY_KEY_REUSED"),
+        errors=(*BODY_ERRORS, *JOB_LIST_ERRORS, "TENANT_FORBIDDEN", "CONFLICT", "IDEMPOTENCY_KEY_REUSED"),
         parameters=(KEY,),
     ),
     Operation(
         method="POST", path="/v1/operations:preview", name="previewOperation", handler=bulk.preview, tag="operations",
         summary="Count the jobs that an operation would act on, and show the first", role="operate",
         body="OperationPreview", answer="OperationPreviewed",
-        errors=(*BODY_ERRORS, *LIST_ERRORS, "TENANT_FORBIDDEN"),
+        errors=(*BODY_ERRORS, *JOB_LIST_ERRORS, "TENANT_FORBIDDEN"),
     ),
     Operation(
         method="GET", path="/v1/operations", name="listOperations", handler=bulk.list_operations, tag="operations",

@@ -66,7 +66,19 @@ async def batch(call: Call) -> Response:
     items = await split_resting(body.callbacks, "callbacks", settings.batch_callbacks_max)
     bodies = await read_each(items, read_any_callback, single_bytes_max(settings.artifacts_bytes_max))
     pending = [_try_begin(call, item) for item in bodies]
-    return answer(CallbackOutcomes(outcomes=[await _outcome(call, callback) for callback in pending]))
+    outcomes: list[CallbackOutcome | Refused] = []
+    traces, completion = call.context.traces, call.context.completion
+    for callback in pending:
+        try:
+            if isinstance(callback, LuciusError):
+                raise callback
+            if traces.enabled:
+                outcomes.append(await _traced(call, callback))
+            else:
+                outcomes.append(_shown(completion.read(callback, await callback.answer)))
+        except LuciusError as error:
+            outcomes.append({"code": error.code, "detail": error.detail})
+    return answer(CallbackOutcomes(outcomes=outcomes))
 
 
 def _try_begin(call: Call, body: AnyBody | LuciusError) -> PendingCallback | LuciusError:
@@ -78,20 +90,13 @@ def _try_begin(call: Call, body: AnyBody | LuciusError) -> PendingCallback | Luc
         return error
 
 
-async def _outcome(call: Call, pending: PendingCallback | LuciusError) -> CallbackOutcome | Refused:
-    try:
-        if isinstance(pending, LuciusError):
-            raise pending
-        ids, traces, completion = pending.ids, call.context.traces, call.context.completion
-        if not traces.enabled:
-            return _shown(await completion.conclude(pending))
-        about: dict[str, str | int] = {"job_id": ids.job_id, "step_id": ids.step_id, "attempt_no": ids.attempt_no}
-        with traces.span(f"callback.{pending.kind.lower()}", pending.traceparent, **about) as span:
-            reply = await completion.conclude(pending)
-            span.set("outcome", reply.outcome.value)
-            return _shown(reply)
-    except LuciusError as error:
-        return {"code": error.code, "detail": error.detail}
+async def _traced(call: Call, pending: PendingCallback) -> CallbackOutcome:
+    ids = pending.ids
+    about: dict[str, str | int] = {"job_id": ids.job_id, "step_id": ids.step_id, "attempt_no": ids.attempt_no}
+    with call.context.traces.span(f"callback.{pending.kind.lower()}", pending.traceparent, **about) as span:
+        reply = await call.context.completion.conclude(pending)
+        span.set("outcome", reply.outcome.value)
+        return _shown(reply)
 
 
 class Pull(Struct, frozen=True, forbid_unknown_fields=True):

@@ -21,8 +21,8 @@ from lucius.api import (
     bulk_operations,
     callbacks,
     commands,
+    protocol_preview,
     requests,
-    runbook_requests,
     runbooks,
     worker_jobs,
 )
@@ -35,8 +35,10 @@ from lucius.domain.job import JobStatus
 from lucius.domain.json_types import Moment, ref
 from lucius.domain.step import StepStatus
 from lucius.domain.waiting import WAIT_CAUSES
+from lucius.ports.audit import AuditKind
 from lucius.runbooks.core import answers as runbook_answers
 from lucius.settings import Settings
+from lucius.usecases.figures import WINDOWS
 
 ANSWERS = (answers, admin_answers, runbook_answers)
 BODIES = (
@@ -48,11 +50,12 @@ BODIES = (
     requests.Dismiss,
     bulk_operations.NewOperation,
     bulk_operations.OperationPreview,
-    runbook_requests.Nothing,
+    protocol_preview.ProtocolDraft,
     runbooks.RunbookText,
     runbooks.RunbookDraft,
     runbooks.PreviewWanted,
     runbooks.DryRunWanted,
+    runbooks.RehearsalWanted,
     batches.NewBatch,
     batches.MembersRetried,
     batches.MembersHeld,
@@ -127,6 +130,8 @@ def components(settings: Settings) -> dict[str, Schema]:
         "JobId": text(format="uuid", examples=["019a1f2e-7c3b-7d4e-8f5a-6b7c8d9e0f1a"]),
         "OperationId": text(format="uuid", examples=["019a1f2e-7c3b-7d4e-8f5a-6b7c8d9e0f1a"]),
         "OutcomeStatus": text(enum=[status.value for status in ItemStatus]),
+        "PayloadFilter": text(minLength=3, maxLength=1_000, examples=["customer=4711"]),
+        "AuditKind": text(enum=list(AuditKind)),
         "Signature": text(minLength=1, maxLength=1_000),
         "JobStatus": text(enum=[status.value for status in JobStatus]),
         "WaitCause": text(enum=list(WAIT_CAUSES)),
@@ -137,6 +142,7 @@ def components(settings: Settings) -> dict[str, Schema]:
         "Moment": msgspec.json.schema(Moment),
         "PageSize": {"type": "integer", "minimum": 1, "maximum": settings.page_size_max},
         "Cursor": text(format="uuid"),
+        "Window": text(enum=list(WINDOWS)),
         "Flag": text(enum=["true", "false"]),
         "EventCursor": {"type": "integer", "minimum": 0, "maximum": 1 << 53},
         "WaitSeconds": {"type": "number", "minimum": 0, "maximum": settings.wait_seconds_max},

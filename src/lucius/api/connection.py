@@ -164,7 +164,7 @@ class Connection(HttpToolsProtocol):
             raise self._no_room()
         super().on_headers_complete()
         self.cycle.transport = cast(asyncio.Transport, OneWrite(self.transport))
-        if self._is_reserved:
+        if self._is_reserved or self._admission.is_leaving:
             self.cycle.keep_alive = False
         self._receiving = Part.BODY
         self.headers = []  # Collects trailers, which are not used.
@@ -224,6 +224,10 @@ class Connection(HttpToolsProtocol):
             self._repay()
         if self._receiving is Part.NOTHING:
             self._wait(self._settings.keep_alive_seconds)
+
+    def close_after_answer(self) -> None:
+        if self._is_answering:
+            self.cycle.keep_alive = False
 
     def _repay(self) -> None:
         if self._borrowed:

@@ -38,6 +38,10 @@ EXAMPLES: dict[str, Any] = {
     "callbackBatch": {"callbacks": [{"type": "ACK", **_IDS, "callback_token": "v1.k1.1767225600.c2lnbmF0dXJl"}]},
     "pullDirectives": {"service": "ocr", "max": 10, "wait_seconds": 20},
     "cancelJob": {"reason": "sent by mistake"},
+    "previewProtocol": {
+        "yaml": "id: OCR\nversion: 2\nrequest_types: [OCR]\nsteps: [{id: ocr, type: OCR, service: ocr}]\n",
+        "payloads": 50,
+    },
     "dismissDeadLetter": {"reason": "the client has withdrawn it"},
     "createOperation": {
         "action": "redrive",

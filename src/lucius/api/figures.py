@@ -12,6 +12,7 @@ from lucius.api.requests import Parameters
 from lucius.domain.routing import normal_form
 from lucius.domain.time import iso
 from lucius.ports.ledger import FailureGroup
+from lucius.usecases.lane_history import MILLIS_OF_MINUTE
 
 
 def visible_tenants(call: Call, tenant: str | None) -> tuple[str, ...] | None:
@@ -49,8 +50,8 @@ async def list_failures(call: Call) -> Response:
 async def list_lane_history(call: Call) -> Response:
     Parameters(call.request).close()
     items: list[admin_answers.LaneSample] = [
-        {"at": iso(sample.at), "oldest_seconds": list(sample.oldest_seconds)}
-        for sample in call.context.lane_history.samples
+        {"at": iso(sample.minute * MILLIS_OF_MINUTE), "oldest_seconds": list(sample.oldest_seconds)}
+        for sample in await call.context.lane_history.samples()
     ]
     return answer(admin_answers.LaneHistory(items=items, next=None))
 
@@ -85,6 +86,6 @@ FIGURE_OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="GET", path="/v1/admin/lane-history", name="listLaneHistory", handler=list_lane_history, tag="operators",
         summary="How long messages waited on each lane, minute by minute, in the last hour of this process",
-        role="operate", on_all_tenants=True, answer="LaneHistory", errors=("ENVELOPE_INVALID",),
+        role="read", on_all_tenants=True, answer="LaneHistory", errors=("ENVELOPE_INVALID",),
     ),
 )  # fmt: skip

@@ -7,6 +7,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
+from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
@@ -105,11 +106,15 @@ async def _can_deliver(call: Call, taken: Sequence[Delivery], still_allowed: Cal
     return is_connected
 
 
+class Releasable(Protocol):
+    def release(self) -> None: ...
+
+
 class HeldStream(StreamingResponse):
     """A stream that holds a slot until it ends, whether it is read to the end, closed early, or fails."""
 
     def __init__(
-        self, slot: Slot, content: AsyncGenerator[bytes | str, None], media_type: str, headers: Mapping[str, str]
+        self, slot: Releasable, content: AsyncGenerator[bytes | str, None], media_type: str, headers: Mapping[str, str]
     ) -> None:
         super().__init__(content, media_type=media_type, headers=headers)
         self._slot = slot

@@ -20,10 +20,17 @@ from lucius.api.lists import listing, shown
 from lucius.api.requests import JOB_ID, REASON_CHARS_MAX, SMALL_BODY_BYTES_MAX, Cancel, Parameters, Reason, read_typed
 from lucius.domain.effects import Event
 from lucius.domain.errors import CallerError, InfrastructureError, LuciusError
-from lucius.domain.fields import FieldFault, read_idempotency_key
+from lucius.domain.fields import (
+    CORRELATION_ID_CHARS_MAX,
+    IDEMPOTENCY_KEY_CHARS_MAX,
+    FieldFault,
+    read_idempotency_key,
+)
 from lucius.domain.inputs import CancelAsked, ForceCancelAsked, Operation, PauseAsked, ResumeAsked
 from lucius.domain.job import Job, JobStatus
+from lucius.domain.search import SearchValue, search_text
 from lucius.domain.waiting import WAIT_CAUSES
+from lucius.ports.audit import OPERATION_KEY
 from lucius.ports.ledger import JobFilter
 from lucius.usecases.fair_slots import NoSlot
 from lucius.usecases.operate import Done
@@ -35,6 +42,7 @@ EVENTS_PAGE_SIZE = 200
 SSE_KEEPALIVE_SECONDS = 15.0
 SSE_SECONDS_MAX = 3_600.0
 KEY_HEADER = "Idempotency-Key"
+PAYLOAD_FILTER_CHARS_MAX = 1_000
 
 _encode = msgspec.json.Encoder().encode
 
@@ -57,7 +65,32 @@ def read_job_filter(call: Call, parameters: Parameters) -> JobFilter:
         created_to=parameters.moment("created_to"),
         error_signature=parameters.text("error_signature", 1_000),
         wait_cause=parameters.choice("waits_for", WAIT_CAUSES),
+        correlation_id=parameters.text("correlation_id", CORRELATION_ID_CHARS_MAX),
+        idempotency_key=parameters.text("idempotency_key", IDEMPOTENCY_KEY_CHARS_MAX),
+        search=_read_search(call, parameters),
     )
+
+
+def searchable_fields(call: Call) -> list[str]:
+    """Of all protocols."""
+    protocols = call.context.registry.snapshot().protocols.values()
+    return sorted({field for protocol in protocols for step in protocol.steps for field in step.searchable})
+
+
+def _read_search(call: Call, parameters: Parameters) -> SearchValue | None:
+    """`field=value`, of a field that a protocol declares searchable."""
+    text = parameters.text("payload", PAYLOAD_FILTER_CHARS_MAX)
+    if text is None:
+        return None
+    field, sign, value = text.partition("=")
+    if not field or not sign:
+        detail = "query parameter payload must be field=value, such as payload=customer=4711"
+        raise CallerError.of("ENVELOPE_INVALID", detail, "?payload")
+    fields = searchable_fields(call)
+    if field not in fields:
+        declared = f"searchable are {', '.join(fields)}" if fields else "no protocol declares searchable fields"
+        raise CallerError.of("ENVELOPE_INVALID", f"payloads cannot be searched by {field[:80]}: {declared}", "?payload")
+    return SearchValue(field, search_text(value) or "")
 
 
 @listing
@@ -233,6 +266,8 @@ async def redrive(call: Call) -> Response:
 
 def read_key(call: Call) -> str | None:
     value = call.request.headers.get(KEY_HEADER)
+    if value is not None and value.startswith(OPERATION_KEY):
+        raise CallerError.of("ENVELOPE_INVALID", f"the header {KEY_HEADER}: keys with {OPERATION_KEY} are reserved")
     try:
         return None if value is None else read_idempotency_key(value)
     except FieldFault as fault:

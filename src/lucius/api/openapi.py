@@ -34,6 +34,9 @@ ANSWER_HEADERS = {
     "createOperation": {**LOCATION, **REPLAYED},
 }
 
+RUNBOOK_TAGS = ("runbooks", "workers")
+"""Of operations that are refused where runbooks are off."""
+
 
 def document(settings: Settings) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
@@ -98,6 +101,8 @@ def _responses(operation: Operation) -> dict[str, Any]:
     codes = list(operation.errors)
     if operation.role is not None:
         codes += ["UNAUTHENTICATED", "FORBIDDEN"]
+    if operation.tag in RUNBOOK_TAGS and operation.name != "validateRunbook":
+        codes.append("RUNBOOKS_OFF")
     codes += ["UNAVAILABLE", "METHOD_NOT_ALLOWED", "HEADER_TOO_LARGE", "REQUEST_TIMEOUT"]
     by_status: dict[int, list[str]] = {}
     for code in dict.fromkeys(codes):

@@ -37,4 +37,5 @@ LIMIT = Parameter("limit", "query", "PageSize", "Maximum number of items on the 
 HELD_ERRORS = ("WAITS_SATURATED",)
 """Errors of calls that may be held open."""
 LIST_ERRORS = ("QUERY_TOO_SLOW", "LISTS_SATURATED")
+JOB_LIST_ERRORS = (*LIST_ERRORS, "FILTER_UNSUPPORTED")
 BODY_ERRORS = ("MALFORMED_JSON", "BODY_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE", "ENVELOPE_INVALID")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from lucius.api import admin, callbacks, commands, jobs, sightings
+from lucius.api.audit import AUDIT_OPERATIONS
 from lucius.api.bulk_table import BULK_OPERATIONS
 from lucius.api.console_links import CONSOLE_OPERATIONS
 from lucius.api.endpoint import Handler
 from lucius.api.figures import FIGURE_OPERATIONS
-from lucius.api.operation import BODY_ERRORS, HELD_ERRORS, LIMIT, LIST_ERRORS, Operation, Parameter
+from lucius.api.operation import BODY_ERRORS, HELD_ERRORS, JOB_LIST_ERRORS, LIMIT, LIST_ERRORS, Operation, Parameter
+from lucius.api.protocol_preview import PREVIEW_OPERATIONS
 from lucius.api.runbook_operations import RUNBOOK_OPERATIONS
 
 __all__ = ["OPERATIONS", "Operation", "Parameter"]
@@ -27,6 +29,9 @@ LIST_JOBS = (
     Parameter("created_to", "query", "Moment", "Only jobs accepted before this time"),
     Parameter("error_signature", "query", "Signature", "Only jobs that failed for this reason"),
     Parameter("waits_for", "query", "WaitCause", "Only open jobs that wait for this"),
+    Parameter("correlation_id", "query", "Name", "Only jobs with this correlation id"),
+    Parameter("idempotency_key", "query", "IdempotencyKey", "Only the job accepted under this key, of each tenant"),
+    Parameter("payload", "query", "PayloadFilter", "`field=value`: only jobs with this value in a searchable field"),
     LIMIT,
     CURSOR,
 )
@@ -43,7 +48,7 @@ ACT_ERRORS = (*JOB_ERRORS, *BODY_ERRORS, "JOB_TERMINAL", "CONFLICT", "IDEMPOTENC
 
 
 def _list_errors(parameters: tuple[Parameter, ...]) -> tuple[str, ...]:
-    return ("ENVELOPE_INVALID", *LIST_ERRORS) if LIMIT in parameters else ("ENVELOPE_INVALID",)
+    return ("ENVELOPE_INVALID", *JOB_LIST_ERRORS) if LIMIT in parameters else ("ENVELOPE_INVALID",)
 
 
 def _act(
@@ -78,7 +83,7 @@ def _callback(kind: str, handler: Handler, summary: str, *more_errors: str) -> O
 def _admin(path: str, name: str, handler: Handler, summary: str, answer: str, *parameters: Parameter) -> Operation:
     return Operation(
         method="GET", path=f"/v1/admin/{path}", name=name, handler=handler, summary=summary, tag="operators",
-        role="operate", on_all_tenants=True, answer=answer, errors=_list_errors(parameters),
+        role="read", on_all_tenants=True, answer=answer, errors=_list_errors(parameters),
         parameters=parameters,
     )  # fmt: skip
 
@@ -141,6 +146,13 @@ OPERATIONS: tuple[Operation, ...] = (
         parameters=(Parameter("protocol_id", "path", "Name", "Id or request type of the protocol"),),
     ),
     Operation(
+        method="GET", path="/v1/protocols/{protocol_id}/figures", name="getProtocolFigures",
+        handler=admin.get_protocol_figures, tag="jobs", role="read", answer="ProtocolFigures",
+        summary="How many open jobs each version of a protocol has, and how long its steps took",
+        errors=("NOT_FOUND", "ENVELOPE_INVALID", *LIST_ERRORS),
+        parameters=(Parameter("protocol_id", "path", "Name", "Id or request type of the protocol"),),
+    ),
+    Operation(
         method="POST", path="/v1/admin/outbox/retry", name="retryOutbox", handler=admin.retry_outbox, tag="operators",
         summary="Make every unsent directive due now", role="operate", on_all_tenants=True, body="Empty",
         body_required=False, answer="Retried", errors=("BODY_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE"),
@@ -158,11 +170,18 @@ OPERATIONS: tuple[Operation, ...] = (
         errors=(*JOB_ERRORS, *BODY_ERRORS, "CONFLICT"),
     ),
     _admin("lanes", "listLanes", admin.list_lanes, "List the lanes and how many messages wait on each", "LaneList"),
-    _admin("tenants", "listTenants", admin.list_tenants, "List the tenants and their jobs in flight", "TenantList"),
+    Operation(
+        method="GET", path="/v1/admin/tenants", name="listTenants", handler=admin.list_tenants, tag="operators",
+        summary="List the tenants, their jobs in flight, and what became of their commands", role="read",
+        answer="TenantList", errors=("ENVELOPE_INVALID", *LIST_ERRORS),
+        parameters=(Parameter("window", "query", "Window", "Count over the last `hour`, `day` or `week`"),),
+    ),
     _admin(
         "workers", "listWorkers", sightings.list_workers, "List the services and workers that have asked for work",
         "WorkerList",
     ),
+    *PREVIEW_OPERATIONS,
+    *AUDIT_OPERATIONS,
     *BULK_OPERATIONS,
     *CONSOLE_OPERATIONS,
     *FIGURE_OPERATIONS,

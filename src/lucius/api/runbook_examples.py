@@ -25,6 +25,7 @@ RUNBOOK_EXAMPLES: dict[str, Any] = {
     "confirmRunbook": {},
     "previewRunbook": {"limit": 5},
     "dryRunRunbook": {"csv": CSV, "start": "2026-03-15T08:00:00Z", "limit": 5},
+    "rehearseRunbook": {"count": 50, "start": "2026-03-15T08:00:00Z", "fail": "2%"},
     "createBatch": {"runbook": "mailbox-move", "csv": CSV, "start": "2026-03-15T08:00:00Z", "advance": "time"},
     "advanceBatch": {},
     "cancelBatch": {"reason": "the change window was withdrawn"},

@@ -42,7 +42,7 @@ def _read(path: str, name: str, handler: Handler, summary: str, answer: str, *pa
 
 
 def _runbook(
-    act: str, name: str, handler: Handler, summary: str, role: str, answer: str, body: str = "Nothing",
+    act: str, name: str, handler: Handler, summary: str, role: str, answer: str, body: str = "Reason",
     errors: tuple[str, ...] = ("NOT_FOUND", *BODY_ERRORS),
 ) -> Operation:  # fmt: skip
     return Operation(
@@ -53,7 +53,7 @@ def _runbook(
 
 
 def _batch(
-    act: str, name: str, handler: Handler, summary: str, body: str = "Nothing", is_required: bool = False,
+    act: str, name: str, handler: Handler, summary: str, body: str = "Reason", is_required: bool = False,
     errors: tuple[str, ...] = ACT_ERRORS,
 ) -> Operation:  # fmt: skip
     return Operation(
@@ -96,7 +96,7 @@ RUNBOOK_OPERATIONS: tuple[Operation, ...] = (
     ),
     _runbook(
         "retire", "retireRunbook", runbooks.retire, "Retire a runbook: no new batches; batches in progress continue",
-        "admin", "RunbookActed",
+        "admin", "RunbookActed", "Reason",
     ),
     _runbook("stop", "stopRunbook", runbooks.stop, "Stop automation: no source is read, no phase starts automatically",
              "operate", "RunbookActed"),
@@ -113,6 +113,22 @@ RUNBOOK_OPERATIONS: tuple[Operation, ...] = (
     _runbook(
         "dry-run", "dryRunRunbook", runbooks.dry_run, "Show every step with its parameters; nothing is written or sent",
         "operate", "DryRun", "DryRunWanted", (*ACT_ERRORS, "MEMBERS_INVALID", "SOURCE_FAILED"),
+    ),
+    Operation(
+        method="POST", path="/v1/runbooks/{name}:rehearse", name="rehearseRunbook", handler=runbooks.rehearse,
+        tag="runbooks", summary="Rehearse the active version with simulated workers; the report is kept",
+        role="operate", on_all_tenants=True, body="RehearsalWanted", status=201, answer="Rehearsal",
+        errors=(*ACT_ERRORS, "MEMBERS_INVALID"), parameters=(NAME,),
+    ),
+    Operation(
+        method="GET", path="/v1/runbooks/{name}/rehearsals", name="listRehearsals", handler=runbooks.list_rehearsals,
+        tag="runbooks", summary="List the newest rehearsals of a runbook with their reports", role="read",
+        on_all_tenants=True, answer="RehearsalList", errors=(*FOUND_ERRORS, *LIST_ERRORS), parameters=(NAME,),
+    ),
+    _read(
+        "/v1/runbooks/{name}/rehearsals/{rehearsal_id}", "getRehearsal", runbooks.get_rehearsal,
+        "One rehearsal with its report", "Rehearsal", NAME,
+        Parameter("rehearsal_id", "path", "JobId", "The rehearsal's id"),
     ),
     _read("/v1/batches", "listBatches", batches.list_batches, "List batches, newest first", "BatchList", *LIST_BATCHES),
     Operation(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from lucius.api.batch_items import split
 from lucius.api.endpoint import Call
@@ -36,10 +36,6 @@ Names = Annotated[Raw, stated(**_NAMES)]
 """Keys of members, or ids of messages."""
 ReasonOrNull = Annotated[str, stated(maxLength=REASON_CHARS_MAX)] | None
 NamesOrNull = Annotated[Raw, stated(anyOf=[_NAMES, {"type": "null"}], default=None)]
-
-
-class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
-    """An empty object."""
 
 
 def read_reason(text: str | None) -> str:

@@ -11,10 +11,9 @@ from starlette.responses import Response
 
 from lucius.api.endpoint import Call, JsonResponse, answer
 from lucius.api.lists import listing
-from lucius.api.requests import SMALL_BODY_BYTES_MAX, Parameters, Reason, read_typed
+from lucius.api.requests import JOB_ID, SMALL_BODY_BYTES_MAX, Parameters, Reason, read_typed
 from lucius.api.runbook_requests import (
     EVENTS_PAGE_SIZE,
-    Nothing,
     RunbookYaml,
     body_bytes_max,
     bytes_within,
@@ -30,10 +29,14 @@ from lucius.runbooks.core import answers
 from lucius.runbooks.core.definition.names import VERSION_MAX
 from lucius.runbooks.core.definition.schema import schema_bytes
 from lucius.runbooks.core.definition.validation import validated
+from lucius.runbooks.rehearsal.behaviour import POLL_ROUNDS_MAX, WORKERS_MAX, BehaviourInvalid, parse_options
+from lucius.runbooks.rehearsal.service import MEMBERS_MAX, RehearsalWish
 from lucius.yaml_text import BYTES_MAX
 
 PREVIEW_ROWS = 20
 PREVIEW_ROWS_MAX = 200
+SEED_MAX = 2**31 - 1
+ShortText = Annotated[str, Meta(max_length=40)]
 RowLimit = Annotated[int, Meta(ge=1, le=PREVIEW_ROWS_MAX)]
 
 
@@ -63,14 +66,12 @@ async def validate(call: Call) -> Response:
 
 
 async def _switch(call: Call, act: str) -> Response:
-    await read_typed(call.request, SMALL_BODY_BYTES_MAX, Nothing, may_be_empty=True)
-    name, actor, publishing = runbook_name(call), call.caller.name, call.context.runbooks.publishing
-    match act:
-        case "retire":
-            done = await publishing.retire(name, actor)
-        case _:
-            done = await publishing.set_automation(name, act == "start", actor)
-    return answer(done)
+    body = await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
+    name, actor, reason = runbook_name(call), call.caller.name, read_reason(body.reason)
+    publishing = call.context.runbooks.publishing
+    if act == "retire":
+        return answer(await publishing.retire(name, actor, reason))
+    return answer(await publishing.set_automation(name, act == "start", actor, reason))
 
 
 retire = partial(_switch, act="retire")
@@ -148,3 +149,59 @@ async def dry_run(call: Call) -> Response:
     csv = None if body.csv is None else bytes_within(body.csv, bytes_max, "csv")
     begins = None if body.start is None else moment(body.start, "/start")
     return answer(await call.context.runbooks.queries.dry_run(runbook_name(call), csv, begins, body.limit))
+
+
+class RehearsalWanted(Struct, frozen=True, forbid_unknown_fields=True):
+    csv: str | None = None
+    count: Annotated[int, Meta(ge=1, le=MEMBERS_MAX)] | None = None
+    start: Moment | None = None
+    seed: Annotated[int, Meta(ge=0, le=SEED_MAX)] = 1
+    duration: ShortText | None = None
+    fail: ShortText | None = None
+    throttle: ShortText | None = None
+    lost: ShortText | None = None
+    slow: ShortText | None = None
+    poll_rounds: Annotated[int, Meta(ge=0, le=POLL_ROUNDS_MAX)] | None = None
+    workers: Annotated[int, Meta(ge=1, le=WORKERS_MAX)] | None = None
+
+
+BEHAVIOUR = ("duration", "fail", "throttle", "lost", "slow", "poll_rounds", "workers")
+
+
+async def rehearse(call: Call) -> Response:
+    bytes_max = call.context.settings.members_bytes_max
+    body = await read_typed(call.request, body_bytes_max(bytes_max), RehearsalWanted, may_be_empty=True)
+    wish = rehearsal_wish(body, bytes_max)
+    return answer(await call.context.runbooks.rehearsals.make(runbook_name(call), wish, call.caller.name), 201)
+
+
+def rehearsal_wish(body: RehearsalWanted, bytes_max: int) -> RehearsalWish:
+    if (body.csv is None) == (body.count is None):
+        raise CallerError.of("ENVELOPE_INVALID", "send either csv, the members, or count, how many to make up")
+    if body.csv is not None:
+        bytes_within(body.csv, bytes_max, "csv")
+    try:
+        options = parse_options({name: getattr(body, name) for name in BEHAVIOUR})
+    except BehaviourInvalid as error:
+        raise CallerError.of("ENVELOPE_INVALID", str(error)) from None
+    start = None if body.start is None else moment(body.start, "/start")
+    return RehearsalWish(csv=body.csv, count=body.count or 0, start=start, seed=body.seed, options=options)
+
+
+@listing
+async def list_rehearsals(call: Call) -> Response:
+    Parameters(call.request).close()
+    items = await call.context.runbooks.rehearsals.newest(runbook_name(call))
+    return answer(answers.RehearsalList(items=items, next=None))
+
+
+async def get_rehearsal(call: Call) -> Response:
+    Parameters(call.request).close()
+    return answer(await call.context.runbooks.rehearsals.get(runbook_name(call), rehearsal_id(call)))
+
+
+def rehearsal_id(call: Call) -> str:
+    text: str = call.request.path_params["rehearsal_id"]
+    if not JOB_ID.fullmatch(text):
+        raise CallerError.of("NOT_FOUND", "there is no such rehearsal")
+    return text

@@ -25,6 +25,8 @@ from lucius.app_context import AppContext
 from lucius.settings import Settings, SettingsError
 
 STOP_SECONDS = 10
+DRAIN_SECONDS = 2.0
+"""How long clients have to send one more request on a connection that they keep open, when the server stops."""
 BACKLOG = 2_048
 CHECK_TICKS = 5
 """Connections' deadlines are checked twice a second: uvicorn ticks every 0.1 s."""
@@ -60,6 +62,15 @@ class Server(uvicorn.Server):
 
     async def until_stopped(self) -> None:
         await self._stopped.wait()
+
+    async def drain(self) -> None:
+        """Have clients close their connections, by telling them so in the next answer.
+
+        A client cannot know whether a request was processed if its connection is closed while it sends one. A gateway
+        in front of the server would answer it with 502.
+        """
+        with contextlib.suppress(TimeoutError):  # Those that are still open then are closed.
+            await asyncio.wait_for(self._admission.dismiss(), DRAIN_SECONDS)
 
 
 @asynccontextmanager

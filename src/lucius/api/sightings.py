@@ -9,7 +9,7 @@ from lucius.api.endpoint import Call, answer
 from lucius.api.requests import Parameters, find_header
 from lucius.domain.time import iso
 from lucius.ports.workers import WorkerKind
-from lucius.usecases.sightings import INSTANCE_CHARS_MAX
+from lucius.usecases.sightings import INSTANCE_CHARS_MAX, Sightings
 
 INSTANCE_HEADER, VERSION_HEADER, IN_WORK_HEADER = "Lucius-Instance", "Lucius-Version", "Lucius-In-Work"
 IN_WORK_DIGITS_MAX = 6
@@ -34,8 +34,11 @@ def _told(call: Call, header: str) -> str | None:
 
 async def list_workers(call: Call) -> Response:
     Parameters(call.request).close()
-    sightings = call.context.sightings
-    items: list[admin_answers.WorkerSeen] = [
+    return answer(admin_answers.WorkerList(items=show_workers(call.context.sightings), next=None))
+
+
+def show_workers(sightings: Sightings) -> list[admin_answers.WorkerSeen]:
+    return [
         {
             "kind": one.kind,
             "name": one.name,
@@ -43,9 +46,15 @@ async def list_workers(call: Call) -> Response:
             "version": one.version,
             "in_work": one.in_work,
             "present": sightings.is_there(one),
+            "failed_last_hour": sightings.failures(one),
             "first_seen_at": iso(one.first_seen_at),
             "last_seen_at": iso(one.last_seen_at),
         }
         for one in sightings.all()
     ]
-    return answer(admin_answers.WorkerList(items=items, next=None))
+
+
+def worker_failed(call: Call, count: int) -> None:
+    """Jobs that the caller has answered had failed."""
+    if count:
+        call.context.sightings.worker_failed(_told(call, INSTANCE_HEADER) or call.caller.name, count)

@@ -13,7 +13,7 @@ from lucius.api.batch_items import read_each, split_resting
 from lucius.api.endpoint import Call, JsonResponse, answer
 from lucius.api.holding import check_pull, long_poll
 from lucius.api.requests import SMALL_BODY_BYTES_MAX, decode_typed, read_typed
-from lucius.api.sightings import saw
+from lucius.api.sightings import saw, worker_failed
 from lucius.domain.errors import CallerError, LuciusError
 from lucius.domain.json_types import ref, stated
 from lucius.domain.strict_json import is_deeper
@@ -21,6 +21,7 @@ from lucius.ports.bus import Delivery, DeliveryRef
 from lucius.ports.workers import WorkerKind
 from lucius.runbooks.core.messages import JOBS_TOPIC, MessageInvalid, WorkerResult, job_ref, read_result
 from lucius.runbooks.engine.facts import Outcome, holds_job
+from lucius.runbooks.service.publishing import Publishing
 
 RENEW_BODY_BYTES_MAX = 65_536
 WORKER_ID_CHARS_MAX = 128
@@ -44,6 +45,7 @@ async def pull(call: Call) -> Response:
     _check_worker(body.workerId)
     call.require_worker(body.workerId)
     check_pull(settings, body.max, body.wait_seconds)
+    publishing = call.context.runbooks.publishing  # Also before jobs of an earlier time are given out.
 
     async def receive(seconds: float) -> list[Delivery]:
         lock_seconds = settings.worker_lock_seconds
@@ -56,7 +58,7 @@ async def pull(call: Call) -> Response:
         body.wait_seconds,
         receive,
         partial(call.require_worker, body.workerId),
-        before_waiting=partial(_ensure_known, call, body.workerId),
+        before_waiting=partial(_ensure_known, publishing, body.workerId),
     )
     saw(call, WorkerKind.WORKER, body.workerId, len(deliveries))
     return JsonResponse(b'{"jobs":[' + b",".join(delivery.body for delivery in deliveries) + b"]}")
@@ -68,8 +70,7 @@ def _check_worker(worker_id: str) -> None:
         raise CallerError.of("ENVELOPE_INVALID", detail, "/workerId")
 
 
-async def _ensure_known(call: Call, worker_id: str) -> None:
-    publishing = call.context.runbooks.publishing
+async def _ensure_known(publishing: Publishing, worker_id: str) -> None:
     if await publishing.knows_worker(worker_id):
         return
     known = await publishing.workers()
@@ -155,7 +156,10 @@ async def results(call: Call) -> Response:
         read = await _only_own(call, read)
     taken = [result for result in read if isinstance(result, WorkerResult)]
     orchestrator = context.runbooks.orchestrator
-    outcomes = iter(await orchestrator.take_results(taken, needs_token=True) if taken else ())
+    done = await orchestrator.take_results(taken, needs_token=True) if taken else []
+    failures = (not one.is_success for one, outcome in zip(taken, done, strict=True) if outcome is Outcome.APPLIED)
+    worker_failed(call, sum(failures))
+    outcomes = iter(done)
     answers = [_shown(result.jobId, next(outcomes)) if isinstance(result, WorkerResult) else result for result in read]
     return answer(WorkerOutcomes(outcomes=answers))
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from hashlib import sha256
 
 from lucius.auth.jwks import Jwks
-from lucius.auth.jwt import TOKEN_CHARS_MAX, TokenRules, TokenVerifier, unauthenticated
-from lucius.auth.keys import ApiKeys
+from lucius.auth.jwt import TOKEN_CHARS_MAX, TokenVerifier, token_rules, unauthenticated
+from lucius.auth.keys import ApiKeys, KeySource
 from lucius.auth.principal import Principal
 from lucius.settings import Settings, SettingsError
 
@@ -20,8 +20,14 @@ _HEADER_CHARS_MAX = TOKEN_CHARS_MAX + 64
 class Authenticator:
     """Raises `SettingsError` if the authentication settings are invalid."""
 
-    def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._keys = ApiKeys(settings.api_key, settings.api_keys_file, monotonic)
+    def __init__(
+        self,
+        settings: Settings,
+        monotonic: Callable[[], float] = time.monotonic,
+        key_source: KeySource | None = None,
+    ) -> None:
+        """`key_source`: where the keys of LUCIUS_API_KEYS_FILE are, if that is no file."""
+        self._keys = ApiKeys(settings.api_key, key_source or settings.api_keys_file, monotonic)
         self._tokens = _token_verifier(settings, monotonic)
         self._known: dict[str, Principal] = {}
         self._generation = self._keys.generation
@@ -45,6 +51,11 @@ class Authenticator:
     def token_problem(self) -> str | None:
         """Why the token issuer's keys may be outdated; None if no problem is known."""
         return None if self._tokens is None else self._tokens.problem
+
+    async def fetch_token_keys(self) -> None:
+        """Raises `InfrastructureError` if the token issuer's keys cannot be fetched."""
+        if self._tokens is not None:
+            await self._tokens.fetch_keys()
 
     def known(self, authorization: str | None) -> Principal | None:
         """The principal of a header with an API key, without I/O. None means only that `authenticate` must be
@@ -120,12 +131,5 @@ def _token_verifier(settings: Settings, monotonic: Callable[[], float]) -> Token
     missing = [name for name, value in needed.items() if not value]
     if missing:
         raise SettingsError(f"tokens are accepted only with all of {', '.join(needed)}; missing: {', '.join(missing)}")
-    rules = TokenRules(
-        issuer=settings.jwt_issuer,
-        audience=settings.jwt_audience,
-        tenants_claim=settings.jwt_tenants_claim,
-        roles_claim=settings.jwt_roles_claim,
-        services_claim=settings.jwt_services_claim,
-        worker_ids_claim=settings.jwt_worker_ids_claim,
-    )
+    rules = token_rules(settings, settings.jwt_issuer, settings.jwt_audience)
     return TokenVerifier(rules, Jwks(settings.jwks_url, monotonic))

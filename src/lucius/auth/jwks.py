@@ -13,19 +13,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import msgspec
 from jwt import PyJWK, PyJWTError
 from msgspec import Struct
 
+from lucius.auth.issuer_http import BYTES_MAX, FETCH_ERRORS, SECONDS_MAX, fetch
 from lucius.domain.errors import InfrastructureError
 from lucius.settings import SettingsError
 
 FRESH_SECONDS = 600.0
 STALE_SECONDS_MAX = 3_600.0
 REFETCH_SECONDS = 10.0
-FETCH_SECONDS_MAX = 5.0
-BYTES_MAX = 524_288
 KEYS_MAX = 100
 RSA_BITS_MIN = 2_048
 
@@ -43,11 +41,15 @@ class PublicKey(Struct, frozen=True):
 
 
 class Jwks:
-    def __init__(self, location: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, location: str, monotonic: Callable[[], float] = time.monotonic, setting: str = "LUCIUS_JWKS_URL"
+    ) -> None:
+        """`setting`: what to check if the keys cannot be fetched."""
         self._is_http = location.startswith(("http://", "https://"))
         if "://" in location and not self._is_http and not location.startswith("file://"):
-            raise SettingsError("LUCIUS_JWKS_URL must be an http or https address, or a file")
+            raise SettingsError(f"{setting} must be an http or https address, or a file")
         self._location = location
+        self._setting = setting
         self._monotonic = monotonic
         self._lock = asyncio.Lock()
         self._keys: tuple[PublicKey, ...] = ()
@@ -76,7 +78,7 @@ class Jwks:
                 found = self._cached(kid)
         if found is None and self._failure is not None:
             raise InfrastructureError.unavailable(
-                "the token issuer's keys cannot be fetched at the moment; try again, or check LUCIUS_JWKS_URL"
+                f"the token issuer's keys cannot be fetched at the moment; try again, or check {self._setting}"
             )
         return found
 
@@ -95,10 +97,10 @@ class Jwks:
 
     async def _fetch(self) -> None:
         try:
-            async with asyncio.timeout(FETCH_SECONDS_MAX):
+            async with asyncio.timeout(SECONDS_MAX):
                 content = await (self._download() if self._is_http else asyncio.to_thread(self._read_file))
             keys = read_jwks(content)
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError, ValueError) as error:
+        except FETCH_ERRORS as error:
             self._failure = f"{type(error).__name__}: {error}"
             log.warning("the token issuer's keys could not be fetched: %s", self._failure)
         else:
@@ -108,19 +110,10 @@ class Jwks:
         self._tried_at = self._monotonic()
 
     async def _download(self) -> bytes:
-        headers = {"Accept": "application/json"}
-        async with (
-            httpx.AsyncClient(timeout=FETCH_SECONDS_MAX, follow_redirects=False) as client,
-            client.stream("GET", self._location, headers=headers) as response,
-        ):
-            if response.status_code != 200:
-                raise ValueError(f"the answer was {response.status_code}")
-            content = b""
-            async for chunk in response.aiter_bytes(16_384):
-                content += chunk
-                if len(content) > BYTES_MAX:
-                    raise ValueError(f"the answer has more than {BYTES_MAX} bytes")
-            return content
+        status, content = await fetch(self._location)
+        if status != 200:
+            raise ValueError(f"the answer was {status}")
+        return content
 
     def _read_file(self) -> bytes:
         with Path(self._location.removeprefix("file://")).open("rb") as file:

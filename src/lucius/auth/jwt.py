@@ -11,6 +11,7 @@ from lucius.auth.jwks import ALGORITHMS, Jwks
 from lucius.auth.principal import ROLES, Principal
 from lucius.domain.errors import CallerError
 from lucius.domain.routing import normal_form
+from lucius.settings import Settings
 
 LEEWAY_SECONDS = 30
 TOKEN_CHARS_MAX = 16_384
@@ -42,6 +43,17 @@ class TokenRules(Struct, frozen=True, kw_only=True):
     """Either may be empty; if both are, tokens are not limited to services and workers."""
 
 
+def token_rules(settings: Settings, issuer: str, audience: str) -> TokenRules:
+    return TokenRules(
+        issuer=issuer,
+        audience=audience,
+        tenants_claim=settings.jwt_tenants_claim,
+        roles_claim=settings.jwt_roles_claim,
+        services_claim=settings.jwt_services_claim,
+        worker_ids_claim=settings.jwt_worker_ids_claim,
+    )
+
+
 def unauthenticated(detail: str) -> CallerError:
     return CallerError.of("UNAUTHENTICATED", detail)
 
@@ -55,8 +67,16 @@ class TokenVerifier:
     def problem(self) -> str | None:
         return self._jwks.problem
 
+    async def fetch_keys(self) -> None:
+        """Raises `InfrastructureError`."""
+        await self._jwks.key(None)
+
     async def verify(self, token: str) -> Principal:
         """The token's principal. Raises `CallerError`, or `InfrastructureError` if the keys cannot be fetched."""
+        return principal_of(await self.claims(token), self._rules)
+
+    async def claims(self, token: str) -> dict[str, Any]:
+        """What a valid token says. Raises as `verify` does."""
         if len(token) > TOKEN_CHARS_MAX:
             raise unauthenticated(
                 f"the token has more than {TOKEN_CHARS_MAX} characters; request one with fewer claims"
@@ -68,9 +88,9 @@ class TokenVerifier:
         verifying = key.by_algorithm.get(algorithm)
         if verifying is None:
             raise unauthenticated("the token's key may not be used with the token's alg; get a new token")
-        return _principal(self._claims(token, algorithm, verifying), self._rules)
+        return self._decoded(token, algorithm, verifying)
 
-    def _claims(self, token: str, algorithm: str, key: jwt.PyJWK) -> dict[str, Any]:
+    def _decoded(self, token: str, algorithm: str, key: jwt.PyJWK) -> dict[str, Any]:
         rules = self._rules
         try:
             return jwt.decode(
@@ -109,14 +129,15 @@ def _header(token: str) -> tuple[str, str | None]:
     return algorithm, kid
 
 
-def _principal(claims: dict[str, Any], rules: TokenRules) -> Principal:
+def principal_of(claims: dict[str, Any], rules: TokenRules, kind: str = "jwt") -> Principal:
+    """`kind`: the prefix of the principal's name."""
     # A tenant id may contain spaces, so a string is one tenant; a role cannot, so a string may list several.
     tenants = _strings(claims.get(rules.tenants_claim))
     roles = [role for text in _strings(claims.get(rules.roles_claim)) for role in text.split()]
     name = next((claims[claim] for claim in _NAMES if isinstance(claims.get(claim), str) and claims[claim]), "token")
     printable = "".join(character for character in name if character.isprintable())
     return Principal(
-        f"jwt:{printable[:NAME_CHARS_MAX] or 'token'}",
+        f"{kind}:{printable[:NAME_CHARS_MAX] or 'token'}",
         None if "*" in tenants else frozenset(map(normal_form, tenants)),
         ROLES.intersection(roles),
         _limit(claims, rules.services_claim, rules),

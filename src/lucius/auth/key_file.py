@@ -50,20 +50,26 @@ def read_keys(path: Path) -> dict[bytes, Principal]:
     try:
         with path.open("rb") as file:
             content = file.read(BYTES_MAX + 1)
+    except OSError as error:
+        raise KeysFault(path.name, 1, f"the file cannot be read: {error.strerror}") from None
+    return parse_keys(path.name, content)
+
+
+def parse_keys(name: str, content: bytes) -> dict[bytes, Principal]:
+    """The same of a content that was read from somewhere; `name` is for faults."""
+    try:
         if len(content) > BYTES_MAX:
             raise _Invalid(1, f"the file has more than {BYTES_MAX} bytes")
         return _principals(_events(content.decode()))
-    except OSError as error:
-        raise KeysFault(path.name, 1, f"the file cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise KeysFault(path.name, 1, "the file is not UTF-8") from None
+        raise KeysFault(name, 1, "the file is not UTF-8") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise KeysFault(path.name, mark.line + 1 if mark else 1, error.problem or "this is not YAML") from None
+        raise KeysFault(name, mark.line + 1 if mark else 1, error.problem or "this is not YAML") from None
     except yaml.YAMLError:
-        raise KeysFault(path.name, 1, "this is not YAML") from None
+        raise KeysFault(name, 1, "this is not YAML") from None
     except _Invalid as error:
-        raise KeysFault(path.name, error.line, str(error)) from None
+        raise KeysFault(name, error.line, str(error)) from None
 
 
 def _principals(events: Iterator[yaml.Event]) -> dict[bytes, Principal]:

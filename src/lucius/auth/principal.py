@@ -9,8 +9,8 @@ ROLES = frozenset({"submit", "read", "work", "operate", "admin"})
 
 class Principal(Struct, frozen=True):
     name: str
-    """For the audit trail; never a credential. Prefixed with its kind, `key:` or `jwt:`, so that a token's subject
-    cannot impersonate a key."""
+    """For the audit trail; never a credential. Prefixed with its kind, `key:`, `jwt:` or `oidc:` (signed in
+    to the console), so that a token's subject cannot impersonate a key."""
     tenants: frozenset[str] | None
     """In normal form; None means all."""
     roles: frozenset[str]

@@ -13,33 +13,34 @@ from typing import TYPE_CHECKING
 
 from lucius.app_context import AppContext
 from lucius.auth import Authenticator
+from lucius.auth.openid import OpenIdConnect
 from lucius.domain.callbacks import TokenSigner
 from lucius.domain.directive import CallbackUrls
 from lucius.domain.envelope import EnvelopeRules, Terms
 from lucius.domain.job import OUTBOX, TEMPORAL
 from lucius.engines.loops import every
 from lucius.engines.outbox import OutboxEngine
-from lucius.ledgers.sql.bulk_operations import SqlBulkOperations
-from lucius.ledgers.sql.console_tokens import SqlConsoleTokens
-from lucius.ledgers.sql.workers import SqlWorkers
+from lucius.ledgers.sql.audit import SqlAudit
 from lucius.local_secrets import callback_keys, data_folder_errors, is_embedded, with_secrets
 from lucius.local_tenant_files import LocalTenantFiles
 from lucius.management import app_checks, clock_check, manage
+from lucius.ports.audit import AuditSource
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine
+from lucius.ports.ledger import Ledger, LedgerUnavailable
 from lucius.ports.observer import Observer, Observers
 from lucius.ports.readiness import Check
 from lucius.ports.workers import WorkerKind
 from lucius.private_files import make_private_folder
-from lucius.registries.files import FileRegistry, Overrides
+from lucius.runbooks.opening import Runbooks, RunbooksOff
 from lucius.settings import Settings, SettingsError
 from lucius.sql import schema
 from lucius.sql.database import Database, DatabaseUnavailable
-from lucius.sql.volatile import VolatileDatabase
 from lucius.telemetry.log_observer import LogObserver
 from lucius.telemetry.metrics import MetricsObserver
 from lucius.telemetry.traces import open_traces
 from lucius.usecases.accept import Acceptance
+from lucius.usecases.audit import Audit
 from lucius.usecases.bulk_operations import Bulk
 from lucius.usecases.bulk_runner import BulkRunner
 from lucius.usecases.changes import Changes
@@ -47,12 +48,16 @@ from lucius.usecases.complete import Completion
 from lucius.usecases.console_sessions import ConsoleSessions
 from lucius.usecases.fair_slots import FairSlots
 from lucius.usecases.figures import Figures
-from lucius.usecases.lane_history import SAMPLE_SECONDS, LaneHistory
+from lucius.usecases.lane_history import LOOK_SECONDS as LANES_SECONDS
+from lucius.usecases.lane_history import LaneHistory
 from lucius.usecases.lanes import Lanes
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
 from lucius.usecases.query import Queries
+from lucius.usecases.refusals import FLUSH_SECONDS as REFUSALS_SECONDS
+from lucius.usecases.refusals import Refusals
 from lucius.usecases.replies import Replies
+from lucius.usecases.sightings import ServiceFailures
 from lucius.usecases.submit import limits_for, terms_for
 from lucius.usecases.waits import WaitCap, WaitKind, Waits
 from lucius.webhooks import WebhookSender
@@ -61,8 +66,20 @@ if TYPE_CHECKING:
     pass
 
 from lucius.bootstrap.engines import engine_settings, open_temporal_engine
+from lucius.bootstrap.operator_stores import OperatorStores, open_operator_stores
+from lucius.bootstrap.rate_gate import open_rate_gate
+from lucius.bootstrap.registry import open_registry, registry_interval
 from lucius.bootstrap.runbooks import open_configured_runbooks
-from lucius.bootstrap.stores import open_clock, open_database, open_stores
+from lucius.bootstrap.secrets import Secrets, open_secrets
+from lucius.bootstrap.stores import (
+    check_skew,
+    open_clock,
+    open_database,
+    open_identity,
+    open_stores,
+    skew_seconds_max,
+)
+from lucius.bootstrap.tables_ledger import is_on_tables, prepare_tables
 from lucius.bootstrap.workers import keep_sightings
 
 log = logging.getLogger("lucius.sql")
@@ -100,12 +117,15 @@ async def open_app(
     settings = with_secrets(settings)
     if settings.engine not in (OUTBOX, TEMPORAL):
         raise SettingsError(f"LUCIUS_ENGINE={settings.engine!r}: must be outbox or temporal")
-    registry = open_registry(settings)
     if settings.ledger == "sqlite":
         with data_folder_errors(settings):
             make_private_folder(Path(settings.data))
     files = LocalTenantFiles(settings)
     async with AsyncExitStack() as stack:
+        identity = await stack.enter_async_context(open_identity(settings))
+        secrets = await stack.enter_async_context(open_secrets(settings, identity))
+        settings = secrets.settings
+        registry = await stack.enter_async_context(open_registry(settings, identity))
         database = open_database(settings)
         if database is not None:
             await stack.enter_async_context(database)
@@ -115,13 +135,16 @@ async def open_app(
                 await schema.verify(database)
         clock = await stack.enter_async_context(open_clock(settings, database, LogObserver(), clock))
         metrics = MetricsObserver(clock, lambda tenant_id: tenant_id in registry.snapshot().tenants)
-        changes = Changes()
-        observer = Observers(metrics, LogObserver(), changes)
-        ledger, bus = open_stores(settings, database, clock)
+        changes, refusals, service_failures = Changes(), Refusals(clock), ServiceFailures()
+        observer = Observers(metrics, LogObserver(), changes, refusals, service_failures)
+        ledger, bus = open_stores(settings, database, clock, identity)
         await stack.enter_async_context(ledger)
+        if is_on_tables(settings):
+            await prepare_tables(ledger, creates=bool(upgrades))
+            check_skew(clock, settings)
         await stack.enter_async_context(bus)
         traces = await stack.enter_async_context(open_traces(settings))
-        signer = TokenSigner(callback_keys(settings))
+        signer = secrets.follow(TokenSigner(callback_keys(settings)))
         urls = CallbackUrls.under(settings.public_url)
         outbox = OutboxEngine(
             ledger, bus, clock, signer, urls, observer, engine_settings(settings, reconciles), traces.trace
@@ -138,33 +161,35 @@ async def open_app(
             message_bytes_max=bus.message_bytes_max,
             artifacts_bytes_max=settings.artifacts_bytes_max,
         )
-        acceptance = Acceptance(engine, ledger, registry, bus, clock, observer, rules, files)
+        gate = await stack.enter_async_context(open_rate_gate(settings))
+        acceptance = Acceptance(engine, ledger, registry, bus, clock, observer, rules, files, gate)
         await acceptance.declare()
         await stack.enter_async_context(engine)
         if reconciles:
-            await stack.enter_async_context(WebhookSender(ledger, registry, clock, settings, observer))
-        if database is None:
-            # A ledger in memory has no tables, but runbooks and bulk operations need tables: these are in memory too.
-            tables: Database = await stack.enter_async_context(VolatileDatabase())
-            await schema.upgrade(tables)
-        else:
-            tables = database
-        sightings = await stack.enter_async_context(keep_sightings(SqlWorkers(tables), clock, observer, reconciles))
+            sender = WebhookSender(ledger, registry, clock, settings, observer, read_secret=secrets.read)
+            await stack.enter_async_context(sender)
+        stores = await open_operator_stores(stack, settings, database, ledger)
+        sightings = await stack.enter_async_context(keep_sightings(stores.workers, clock, observer, reconciles))
+        service_failures.sightings = sightings
         stack.callback(_note_changes_elsewhere(changes, database, settings, observer).cancel)
         runbooks = await stack.enter_async_context(
             open_configured_runbooks(
-                settings, tables, bus, clock, observer, orchestrates, schedules, sightings.absent_worker
+                settings, secrets, stores.database, bus, clock, observer, orchestrates, schedules,
+                sightings.absent_worker, upgrades,
             )
-        )
-        watcher = asyncio.create_task(registry.watch(settings.registry_reload_seconds), name="registry")
+        )  # fmt: skip
+        watcher = asyncio.create_task(registry.watch(registry_interval(settings)), name="registry")
         stack.callback(watcher.cancel)
+        await stack.enter_async_context(_keep_refusals(refusals, ledger, observer))
         queries = Queries(ledger, engine)
-        lanes = LaneHistory(bus, clock)
-        if settings.has_console:
-            stack.callback(every(SAMPLE_SECONDS, "lane history", lanes.take, observer).cancel)
-        authenticator = Authenticator(settings)
+        lanes = LaneHistory(bus, stores.lane_samples, clock)
+        if reconciles:
+            stack.callback(every(LANES_SECONDS, "lane history", lanes.take, observer).cancel)
+        authenticator = Authenticator(settings, key_source=secrets.api_keys())
         checks = app_checks(ledger, bus, engine, registry, authenticator, runbooks, schedules)
-        checks.append(clock_check(clock, settings.clock_skew_seconds_max))
+        checks.append(clock_check(clock, skew_seconds_max(settings)))
+        checks += secrets.checks()
+        checks += acceptance.rates.checks()
 
         def terms_of(tenant_id: str) -> Terms:
             return terms_for(registry.snapshot(), files, tenant_id)
@@ -183,23 +208,23 @@ async def open_app(
             lambda job: limits_for(registry.snapshot(), job.spec.tenant_id, job.spec.routing.resolved_mode),
             lambda tenant_id: terms_of(tenant_id).admitted,
         )  # fmt: skip
-        bulk_store = SqlBulkOperations(tables)
         if reconciles:
-            runner = BulkRunner(bulk_store, ledger, operations, clock, observer)
+            runner = BulkRunner(stores.bulk, ledger, operations, clock, observer)
             await stack.enter_async_context(_run_operations(runner, settings, observer))
         yield AppContext(
             settings=settings,
             acceptance=acceptance,
             completion=completion,
             operations=operations,
-            bulk=Bulk(bulk_store, ledger, clock, settings.operation_jobs_max),
+            bulk=Bulk(stores.bulk, ledger, clock, settings.operation_jobs_max),
+            audit=Audit(_audit_sources(stores, runbooks)),
             pulls=Pulls(registry, bus, engine, acceptance),
             sightings=sightings,
             lanes=Lanes(bus, ledger, sightings),
             queries=queries,
             figures=Figures(ledger, registry, clock),
             lane_history=lanes,
-            runbooks=runbooks,
+            opened_runbooks=runbooks,
             engine=engine,
             ledger=ledger,
             bus=bus,
@@ -215,8 +240,10 @@ async def open_app(
             ),
             changes=changes,
             console_sessions=ConsoleSessions(
-                SqlConsoleTokens(tables), clock, settings.console_session_hours * SECONDS_OF_HOUR
+                stores.console_tokens, clock, settings.console_session_hours * SECONDS_OF_HOUR
             ),
+            console_views=stores.console_views,
+            openid=_openid(settings, secrets),
             metrics=metrics,
             traces=traces,
             waits=_waits(settings, observer),
@@ -225,16 +252,46 @@ async def open_app(
         )  # fmt: skip
 
 
+def _openid(settings: Settings, secrets: Secrets) -> OpenIdConnect | None:
+    if not settings.oidc_issuer:
+        if settings.oidc_client_id or settings.oidc_client_secret:
+            raise SettingsError("LUCIUS_OIDC_CLIENT_ID and LUCIUS_OIDC_CLIENT_SECRET need LUCIUS_OIDC_ISSUER")
+        return None
+    return OpenIdConnect(settings, settings.openid_return_address, secrets.oidc_client_secret)
+
+
+def _audit_sources(stores: OperatorStores, runbooks: Runbooks | RunbooksOff) -> list[AuditSource]:
+    if isinstance(runbooks, Runbooks) and runbooks.turns.database is not stores.database:
+        return [*stores.audit, SqlAudit(runbooks.turns.database)]
+    return stores.audit
+
+
 def _note_changes_elsewhere(
     changes: Changes, database: Database | None, settings: Settings, observer: Observer
 ) -> asyncio.Task[None]:
     """On a shared ledger, other processes change jobs too: whoever follows looks again."""
 
     async def note() -> None:
-        if settings.engine == TEMPORAL or (database is not None and database.is_shared):
+        is_shared = is_on_tables(settings) or (database is not None and database.is_shared)
+        if settings.engine == TEMPORAL or is_shared:
             changes.note_all()
 
     return every(CHANGES_ELSEWHERE_SECONDS, "changes elsewhere", note, observer)
+
+
+@asynccontextmanager
+async def _keep_refusals(refusals: Refusals, ledger: Ledger, observer: Observer) -> AsyncIterator[None]:
+    """Written every few seconds, and once more at the end."""
+    task = every(REFUSALS_SECONDS, "refusals", partial(refusals.flush, ledger), observer)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        try:
+            await refusals.flush(ledger)
+        except LedgerUnavailable as error:
+            observer.failed("writing how many commands were refused", error)
 
 
 @asynccontextmanager
@@ -250,18 +307,6 @@ async def _run_operations(runner: BulkRunner, settings: Settings, observer: Obse
                 await runner.stop()
         except (DatabaseUnavailable, TimeoutError) as error:
             observer.failed("releasing the leases of operations; they end by themselves", error)
-
-
-def open_registry(settings: Settings) -> FileRegistry:
-    overrides = Overrides(
-        policy=settings.policy,
-        max_inflight=settings.max_inflight,
-        max_inflight_per_tenant=settings.max_inflight_per_tenant,
-        job_deadline_seconds=settings.job_deadline_seconds,
-        unknown_tenants_allowed=False if settings.tenants_registered_only else None,
-    )
-    folder = Path(settings.registry) if settings.registry else None
-    return FileRegistry(folder, overrides, file_scheme_allowed=is_embedded(settings) or settings.file_refs_allowed)
 
 
 def _log_rows_copied() -> Callable[[int, int], None]:

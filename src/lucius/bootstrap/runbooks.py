@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from lucius.bootstrap.stores import open_clock, open_database, open_stores
+from lucius.bootstrap.runbooks_database import opened_for_runbooks
+from lucius.bootstrap.secrets import Secrets, open_secrets
+from lucius.bootstrap.stores import open_clock, open_database, open_identity, open_stores, skew_seconds_max
 from lucius.local_secrets import callback_keys, with_secrets
 from lucius.management import Management, clock_check, manage, runbook_checks
 from lucius.ports.bus import Bus
@@ -17,7 +19,7 @@ from lucius.ports.observer import Observer, Observers
 from lucius.runbooks.core.execution_waits import Absent, nobody_absent
 from lucius.runbooks.core.job_tokens import JobTokens
 from lucius.runbooks.loops.settings import OrchestratorSettings, SchedulerSettings
-from lucius.runbooks.opening import Runbooks, open_runbooks
+from lucius.runbooks.opening import Runbooks, RunbooksOff, open_runbooks
 from lucius.runbooks.sources.connections import Connections
 from lucius.runbooks.sources.limits import SourceLimits
 from lucius.settings import Settings, SettingsError
@@ -27,23 +29,30 @@ from lucius.sql.sqlite import SqliteDatabase
 from lucius.telemetry.log_observer import LogObserver
 from lucius.telemetry.metrics import MetricsObserver
 
-if TYPE_CHECKING:
-    pass
+log = logging.getLogger("lucius.runbooks")
 
 
 @asynccontextmanager
 async def open_configured_runbooks(
     settings: Settings,
-    database: Database,
+    secrets: Secrets,
+    of_ledger: Database | None,
     bus: Bus,
     clock: Clock,
     observer: Observer,
     orchestrates: bool,
     schedules: bool,
     absent: Absent = nobody_absent,
-) -> AsyncIterator[Runbooks]:
+    upgrades: bool | None = None,
+) -> AsyncIterator[Runbooks | RunbooksOff]:
+    """`of_ledger` and `upgrades`: see `opened_for_runbooks`."""
     async with AsyncExitStack() as stack:
-        own_files = (database.path,) if isinstance(database, SqliteDatabase) else ()
+        database = await stack.enter_async_context(opened_for_runbooks(settings, of_ledger, upgrades))
+        if isinstance(database, RunbooksOff):
+            log.warning("%s", database.why)
+            yield database
+            return
+        own_files = tuple(one.path for one in (of_ledger, database) if isinstance(one, SqliteDatabase))
         if settings.source_still_seconds >= settings.source_query_seconds:
             raise SettingsError(
                 f"LUCIUS_SOURCE_STILL_SECONDS={settings.source_still_seconds:g} leaves no time to read a file: it must"
@@ -70,8 +79,8 @@ async def open_configured_runbooks(
         connections = Connections(os.environ, Path(settings.sources_file) if settings.sources_file else None)
         yield await stack.enter_async_context(
             open_runbooks(
-                database, bus, clock, observer, orchestrator, scheduler, JobTokens(callback_keys(settings)),
-                connections, own_files,
+                database, bus, clock, observer, orchestrator, scheduler,
+                secrets.follow(JobTokens(callback_keys(settings))), connections, own_files,
                 orchestrates=orchestrates, schedules=schedules, absent=absent,
             )
         )  # fmt: skip
@@ -84,21 +93,27 @@ async def open_runbooks_alone(
     """Runbooks and what they depend on, without the engine of jobs and everything around it."""
     settings = with_secrets(settings)
     database = open_database(settings)
-    if database is None:
-        raise SettingsError("LUCIUS_LEDGER=memory has no tables")
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(database)
-        await schema.verify(database)
+        identity = await stack.enter_async_context(open_identity(settings))
+        secrets = await stack.enter_async_context(open_secrets(settings, identity))
+        settings = secrets.settings
+        if database is not None:
+            await stack.enter_async_context(database)
+            await schema.verify(database)
         clock = await stack.enter_async_context(open_clock(settings, database, LogObserver(), clock))
-        ledger, bus = open_stores(settings, database, clock)
+        ledger, bus = open_stores(settings, database, clock, identity)
+        await stack.enter_async_context(ledger)
         await stack.enter_async_context(bus)
         metrics = MetricsObserver(clock)
         observer = Observers(metrics, LogObserver())
         runbooks = await stack.enter_async_context(
-            open_configured_runbooks(settings, database, bus, clock, observer, orchestrates, schedules)
+            open_configured_runbooks(settings, secrets, database, bus, clock, observer, orchestrates, schedules)
         )
+        if isinstance(runbooks, RunbooksOff):
+            raise SettingsError(runbooks.why)
         checks = runbook_checks(ledger, bus, runbooks, schedules)
-        checks.append(clock_check(clock, settings.clock_skew_seconds_max))
+        checks.append(clock_check(clock, skew_seconds_max(settings)))
+        checks += secrets.checks()
         management = manage(checks, metrics, ledger, bus, runbooks)
         stack.callback(management.readiness.close)
         yield management

@@ -8,9 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lucius.azure.credential import AzureIdentity, credential_fault
+from lucius.bootstrap.tables_ledger import is_on_tables, open_tables_ledger
 from lucius.buses.memory import MemoryBus
 from lucius.buses.sql import JournaledBus, SqlBus
-from lucius.clocks import DatabaseClock, SystemClock
+from lucius.clocks import SKEW_SECONDS_MAX, STORAGE_CLOCK, ComparedClock, DatabaseClock, SystemClock, skew_problem
+from lucius.domain.errors import InfrastructureError
 from lucius.ledgers.memory import MemoryLedger
 from lucius.ledgers.sql import SqlLedger
 from lucius.ports.bus import Bus
@@ -32,12 +35,23 @@ SERVICEBUS = "servicebus"
 
 
 def open_database(settings: Settings, statement_seconds: float | None = None) -> Database | None:
-    """The database of the ledger's address; None for a ledger in memory."""
+    """The database of the ledger's address; None for a ledger in memory or on Azure Tables."""
     address = settings.ledger
-    if address == "memory":
+    if address == "memory" or is_on_tables(settings):
         return None
     if address == "sqlite":
         return SqliteDatabase(Path(settings.data) / SQLITE_FILE, settings.lists_max, settings.list_seconds_max)
+    database = open_database_at(address, settings, statement_seconds)
+    if database is None:
+        raise SettingsError(
+            f"LUCIUS_LEDGER={address!r}: must be memory, sqlite, sqlite:///path, postgresql://…,"
+            " aztables:ledger or aztables:table"
+        )
+    return database
+
+
+def open_database_at(address: str, settings: Settings, statement_seconds: float | None = None) -> Database | None:
+    """None for an address of neither SQLite nor PostgreSQL."""
     if address.startswith("sqlite:///"):
         path = Path(address.removeprefix("sqlite:///"))
         return SqliteDatabase(path, settings.lists_max, settings.list_seconds_max)
@@ -51,15 +65,19 @@ def open_database(settings: Settings, statement_seconds: float | None = None) ->
             settings.list_seconds_max,
             statement_seconds or STATEMENT_SECONDS,
         )
-    raise SettingsError(f"LUCIUS_LEDGER={address!r}: must be memory, sqlite, sqlite:///path or postgresql://…")
+    return None
 
 
 @asynccontextmanager
 async def open_clock(
     settings: Settings, database: Database | None, observer: Observer, machine: Clock | None = None
 ) -> AsyncIterator[Clock]:
-    """The clock to use: that of a shared database, or else that of this machine."""
+    """The clock to use: that of a shared database, or else that of this machine, which is compared with Azure's if the
+    ledger is there."""
     machine = machine or SystemClock()
+    if is_on_tables(settings):
+        yield ComparedClock(machine)
+        return
     if database is None or not database.is_shared:
         yield machine
         return
@@ -68,31 +86,64 @@ async def open_clock(
         yield clock
 
 
-def open_stores(settings: Settings, database: Database | None, clock: Clock) -> tuple[Ledger, Bus]:
+def check_skew(clock: Clock, settings: Settings) -> None:
+    """Raises `InfrastructureError` if this machine's clock is too far from that of the storage account, which has
+    answered by now."""
+    problem = skew_problem(clock.skew_seconds, skew_seconds_max(settings), STORAGE_CLOCK)
+    if problem is not None:
+        raise InfrastructureError.unavailable(problem)
+
+
+def skew_seconds_max(settings: Settings) -> float:
+    if is_on_tables(settings):
+        return min(settings.clock_skew_seconds_max, SKEW_SECONDS_MAX)
+    return settings.clock_skew_seconds_max
+
+
+def open_identity(settings: Settings) -> AzureIdentity:
+    """Who this process is to Azure: one for bus, ledger and registry."""
+    if fault := credential_fault(settings.azure_credential):
+        raise SettingsError(fault)
+    return AzureIdentity(settings.azure_credential, settings.azure_client_id)
+
+
+def open_stores(
+    settings: Settings, database: Database | None, clock: Clock, identity: AzureIdentity
+) -> tuple[Ledger, Bus]:
     bus: Bus
     if settings.bus == "memory":
         bus = MemoryBus(clock, dead_seconds=settings.dead_message_seconds)
     elif (broker := broker_of(settings)) is not None:
-        bus = broker(settings, clock)
+        bus = broker(settings, clock, identity)
     elif settings.bus != "sql":
         raise SettingsError(f"LUCIUS_BUS={settings.bus!r}: must be sql, memory, nats://host:port or servicebus")
+    elif is_on_tables(settings):
+        raise SettingsError(
+            f"LUCIUS_BUS=sql needs a ledger in SQL; with LUCIUS_LEDGER={settings.ledger} use a broker: servicebus or"
+            " nats://host:port"
+        )
     elif database is None:
         raise SettingsError("LUCIUS_BUS=sql needs a ledger in SQL; with LUCIUS_LEDGER=memory use LUCIUS_BUS=memory")
     else:
         make = SqlBus if database.is_shared else JournaledBus
         sql_bus = make(database, clock, dead_seconds=settings.dead_message_seconds)
         return SqlLedger(database, sql_bus), sql_bus
+    if is_on_tables(settings):
+        ledger = open_tables_ledger(settings, identity)
+        if isinstance(clock, ComparedClock):
+            clock.compare_with(lambda: ledger.store.account.skew_seconds)
+        return ledger, bus
     return (MemoryLedger() if database is None else SqlLedger(database)), bus
 
 
-def broker_of(settings: Settings) -> Callable[[Settings, Clock], Bus] | None:
+def broker_of(settings: Settings) -> Callable[[Settings, Clock, AzureIdentity], Bus] | None:
     """What makes the bus, if it is on a broker."""
     if settings.bus.startswith(NATS_SCHEMES):
         return open_nats_bus
     return open_servicebus if settings.bus == SERVICEBUS else None
 
 
-def open_nats_bus(settings: Settings, clock: Clock) -> Bus:
+def open_nats_bus(settings: Settings, clock: Clock, _identity: AzureIdentity) -> Bus:
     try:
         from lucius.buses.nats import NatsBus, NatsOptions
         from lucius.buses.nats.options import read_servers
@@ -115,12 +166,12 @@ def open_nats_bus(settings: Settings, clock: Clock) -> Bus:
     return NatsBus(options, clock, dead_seconds=settings.dead_message_seconds)
 
 
-def open_servicebus(settings: Settings, clock: Clock) -> Bus:
+def open_servicebus(settings: Settings, clock: Clock, identity: AzureIdentity) -> Bus:
     options = servicebus_options(settings)
     from lucius.buses.servicebus import ServiceBus
 
     warm_up()  # That import added types.
-    return ServiceBus(options, clock, dead_seconds=settings.dead_message_seconds)
+    return ServiceBus(options, clock, dead_seconds=settings.dead_message_seconds, identity=identity)
 
 
 def servicebus_options(settings: Settings) -> ServiceBusOptions:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from lucius.bootstrap.stores import broker_of, open_clock, open_database
+from lucius.bootstrap.stores import broker_of, open_clock, open_database, open_identity
 from lucius.buses.sql import SqlBus
 from lucius.clocks import SystemClock
 from lucius.engines.loops import every
@@ -69,7 +69,7 @@ async def _open_bus_alone(settings: Settings, clock: Clock | None) -> AsyncItera
     if database is None or not database.is_shared:
         if make is not None:
             time = clock or SystemClock()
-            async with make(settings, time) as bus:
+            async with open_identity(settings) as identity, make(settings, time, identity) as bus:
                 yield None, time, bus
             return
         raise SettingsError(
@@ -79,8 +79,9 @@ async def _open_bus_alone(settings: Settings, clock: Clock | None) -> AsyncItera
     async with database:
         await schema.verify(database)
         async with (
+            open_identity(settings) as identity,
             open_clock(settings, database, LogObserver(), clock) as time,
-            SqlBus(database, time) if make is None else make(settings, time) as bus,
+            SqlBus(database, time) if make is None else make(settings, time, identity) as bus,
         ):
             yield database, time, bus
 

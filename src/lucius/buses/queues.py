@@ -293,13 +293,15 @@ class Queues:
         """Wake a receiver: the queue has got a message again."""
         self._waiting.wake(queue.key)
 
-    def add(self, message: Message) -> None:
-        now = self.clock.now()
-        for queue in self.wanting(message):
+    def add(self, message: Message) -> int:
+        """Queue a message; how many subscriptions have it."""
+        now, wanting = self.clock.now(), self.wanting(message)
+        for queue in wanting:
             expires_at = after(now, queue.subscription.ttl_seconds)
             visible_at = message.deliver_at or now
             queue.add(QueuedMessage(message.id, message.body, message.properties, now, visible_at, expires_at), now)
             self.wake(queue)
+        return len(wanting)
 
     async def receive(
         self, topics: Sequence[str], subscription: str, limit: int, lock_seconds: float, wait_seconds: float

@@ -27,10 +27,13 @@ EXIT_INTERRUPTED = 130
 EXIT_CODES = {
     EXIT_OK: "success",
     EXIT_JOB_FAILED: "the job that was waited for ended FAILED_FINAL or CANCELLED, the batch that was watched failed, "
-    "a contract case failed, a sample failed, temporal check found drift, or bus check found differences",
+    "a contract case failed, a sample failed, temporal check found drift, bus check, registry diff or protocol diff "
+    "found differences, doctor found something that does not work, or a question was answered with no",
     EXIT_USAGE: "the command line or a file it names is invalid",
-    EXIT_REFUSED: "the server rejected the request (4xx), or validate or runbook validate found faults",
-    EXIT_UNREACHABLE: "the server is unreachable (no response, or 5xx), or the tested service never pulled",
+    EXIT_REFUSED: "the server rejected the request (4xx), validate, runbook validate or protocol validate found "
+    "faults, or registry or protocol refused to change something",
+    EXIT_UNREACHABLE: "the server or the store is unreachable (no response, or 5xx), a push ended halfway, or the "
+    "tested service never pulled",
     EXIT_TIMED_OUT: "the wait timed out; the job or batch continues",
     EXIT_WITH_FAILURES: "the batch that was watched completed, and some of its members did not succeed",
     EXIT_BATCH_CANCELLED: "the batch that was watched was cancelled",

@@ -16,19 +16,22 @@ from lucius.cli.inspect import commands as inspect
 from lucius.cli.inspect import console
 from lucius.cli.jobs import commands as jobs
 from lucius.cli.operations import commands as operations
+from lucius.cli.registry import commands as registry
+from lucius.cli.registry import protocol
 from lucius.cli.runbooks import batch
 from lucius.cli.runbooks import commands as runbooks
-from lucius.cli.serve import bus, database, platform, server, temporal
-from lucius.cli.tools import contract, load, new, servicebus
+from lucius.cli.serve import bus, database, doctor, platform, server, temporal
+from lucius.cli.tools import appconfig, contract, load, new, servicebus, version
 from lucius.client.addresses import URL_DEFAULT
 
 SECTIONS = (
     ("Jobs", (*jobs.COMMANDS, *operations.COMMANDS)),
     ("Runbooks", (*runbooks.COMMANDS, *batch.COMMANDS)),
     ("Inspect", (*inspect.COMMANDS, *console.COMMANDS)),
-    ("Try and test", (*new.COMMANDS, *contract.COMMANDS, *load.COMMANDS, *servicebus.COMMANDS)),
+    ("Try and test", (*new.COMMANDS, *contract.COMMANDS, *load.COMMANDS, *servicebus.COMMANDS, *appconfig.COMMANDS)),
+    ("Registry", (*protocol.COMMANDS, *registry.COMMANDS)),
     ("Run", (*server.COMMANDS, *platform.COMMANDS)),
-    ("Maintain", (*database.UPKEEP, *bus.UPKEEP, *server.UPKEEP, *temporal.UPKEEP)),
+    ("Maintain", (*doctor.UPKEEP, *database.UPKEEP, *bus.UPKEEP, *server.UPKEEP, *temporal.UPKEEP, *version.COMMANDS)),
 )
 """Every command, by its heading in `lucius --help`."""
 

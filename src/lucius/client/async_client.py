@@ -8,6 +8,7 @@ from typing import Self
 
 from lucius.client import answers
 from lucius.client.addresses import find_url
+from lucius.client.async_transport import AsyncTransport
 from lucius.client.calls import admin as admin_calls
 from lucius.client.calls import batches as batch_calls
 from lucius.client.calls import jobs as job_calls
@@ -18,7 +19,7 @@ from lucius.client.methods import Awaiting, awaiting
 from lucius.client.models.jobs import Event
 from lucius.client.retrying import PATIENCE_SECONDS
 from lucius.client.session import AsyncSession
-from lucius.client.transport import AsyncTransport, credentials
+from lucius.client.transport import credentials
 
 
 class AsyncRunbooks(Awaiting):

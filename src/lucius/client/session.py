@@ -6,13 +6,17 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from lucius.client.call import Call, Json, Pause, Response, Script
 from lucius.client.errors import ClientError
 from lucius.client.following import Following
 from lucius.client.retrying import with_retries
-from lucius.client.transport import AsyncTransport, Transport
+from lucius.client.transport import Transport
+
+if TYPE_CHECKING:
+    # Not imported by programs that only block.
+    from lucius.client.async_transport import AsyncTransport
 
 T = TypeVar("T")
 

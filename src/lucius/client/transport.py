@@ -1,10 +1,12 @@
-"""Calls over HTTP: one connection pool, its key and its deadlines. Only a rejected key causes a retry here."""
+"""Calls over HTTP: one connection pool, its key and its deadlines. Only a rejected key causes a retry here.
+
+This is the blocking transport, on httpx; `async_transport` has the other, on aiohttp.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +32,9 @@ class TransportOptions:
     verify: ssl.SSLContext | bool = True
     told: Callable[[], Mapping[str, str]] | None = None
     """Headers of every call, such as what an instance tells about itself."""
-    http_transport: Any = None
-    """An httpx transport to use instead of the network: tests inject faults with it."""
 
 
-_DEFAULTS = TransportOptions()
+DEFAULTS = TransportOptions()
 
 
 def ssl_context() -> ssl.SSLContext:
@@ -51,10 +51,10 @@ def credentials(url: str, api_key: str | None) -> tuple[str, TransportOptions]:
         return find_key(url), TransportOptions(refreshed_key=lambda: find_key(url))
     if not is_key(api_key):
         raise ValueError("the API key contains spaces or non-ASCII characters")
-    return api_key, _DEFAULTS
+    return api_key, DEFAULTS
 
 
-class _Connection:
+class Connection:
     """Shared by both transports: everything but the I/O."""
 
     def __init__(self, url: str, api_key: str, options: TransportOptions) -> None:
@@ -63,35 +63,10 @@ class _Connection:
         self._api_key = api_key
         self._refreshed_key = options.refreshed_key
         self._told = options.told
+        # A proxy named in the environment cannot reach this machine's loopback addresses.
+        self._trusts_environment = not is_loopback(self.url)
 
-    def _client_options(self, options: TransportOptions) -> dict[str, Any]:
-        import httpx
-
-        self._httpx = httpx
-        # Without a connection no byte of the request was sent.
-        self._never_sent = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-        count = options.connections_max
-        return {
-            "base_url": self.url,
-            "limits": httpx.Limits(max_connections=count, max_keepalive_connections=count),
-            # A proxy named in the environment cannot reach this machine's loopback addresses.
-            "trust_env": not is_loopback(self.url),
-            # Creating an SSL context takes longer than a call to this machine, which needs none without TLS.
-            "verify": options.verify if self.url.startswith("https:") or not is_loopback(self.url) else False,
-            "transport": options.http_transport,
-        }
-
-    def _request(self, call: Call) -> dict[str, Any]:
-        return {
-            "method": call.method,
-            "url": call.path,
-            "params": call.query or None,
-            "content": call.body,
-            "headers": self._headers(call),
-            "timeout": self._httpx.Timeout(call.seconds_max, connect=CONNECT_SECONDS_MAX),
-        }
-
-    def _headers(self, call: Call) -> Mapping[str, str]:
+    def _headers(self, call: Call) -> dict[str, str]:
         headers = dict(call.headers or {})
         if call.body is not None:
             headers["Content-Type"] = "application/json"
@@ -107,15 +82,23 @@ class _Connection:
         key, self._api_key = self._api_key, self._refreshed_key()
         return key != self._api_key
 
-    def _unreachable(self, error: httpx.HTTPError) -> Unreachable:
-        return Unreachable(str(error) or type(error).__name__, not isinstance(error, self._never_sent))
 
-
-class Transport(_Connection):
-    def __init__(self, url: str, api_key: str = "", options: TransportOptions = _DEFAULTS) -> None:
+class Transport(Connection):
+    def __init__(self, url: str, api_key: str = "", options: TransportOptions = DEFAULTS) -> None:
         super().__init__(url, api_key, options)
-        client_options = self._client_options(options)
-        self._client = self._httpx.Client(**client_options)
+        import httpx
+
+        self._httpx = httpx
+        # Without a connection no byte of the request was sent.
+        self._never_sent = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+        count = options.connections_max
+        self._client = httpx.Client(
+            base_url=self.url,
+            limits=httpx.Limits(max_connections=count, max_keepalive_connections=count),
+            trust_env=self._trusts_environment,
+            # Creating an SSL context takes longer than a call to this machine, which needs none without TLS.
+            verify=options.verify if self.url.startswith("https:") or self._trusts_environment else False,
+        )
 
     def close(self) -> None:
         self._client.close()
@@ -141,37 +124,15 @@ class Transport(_Connection):
         except self._httpx.HTTPError as error:
             raise self._unreachable(error) from error
 
+    def _request(self, call: Call) -> dict[str, Any]:
+        return {
+            "method": call.method,
+            "url": call.path,
+            "params": call.query or None,
+            "content": call.body,
+            "headers": self._headers(call),
+            "timeout": self._httpx.Timeout(call.seconds_max, connect=CONNECT_SECONDS_MAX),
+        }
 
-class AsyncTransport(_Connection):
-    def __init__(self, url: str, api_key: str = "", options: TransportOptions = _DEFAULTS) -> None:
-        super().__init__(url, api_key, options)
-        client_options = self._client_options(options)
-        self._client = self._httpx.AsyncClient(**client_options)
-
-    async def close(self) -> None:
-        await self._client.aclose()
-
-    async def send(self, call: Call) -> Response:
-        """The answer, whatever its status. Raises `Unreachable` if there is none."""
-        try:
-            # Longer than each part may take, so that a failure to connect is reported as such.
-            async with asyncio.timeout(call.seconds_max + CONNECT_SECONDS_MAX):
-                answer = await self._client.request(**self._request(call))
-        except TimeoutError as error:
-            raise Unreachable(f"no answer within {call.seconds_max:g} s", may_have_arrived=True) from error
-        except self._httpx.HTTPError as error:
-            raise self._unreachable(error) from error
-        if self._has_another_key(call, answer.status_code):
-            return await self.send(call)
-        return Response(answer.status_code, answer.headers, answer.content)
-
-    @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The body of a successful answer as it arrives. Raises `Unreachable`, or the error of another answer."""
-        try:
-            async with self._client.stream(**self._request(call)) as answer:
-                if not answer.is_success:
-                    raise error_of(Response(answer.status_code, answer.headers, await answer.aread()))
-                yield answer.aiter_bytes()
-        except self._httpx.HTTPError as error:
-            raise self._unreachable(error) from error
+    def _unreachable(self, error: httpx.HTTPError) -> Unreachable:
+        return Unreachable(str(error) or type(error).__name__, not isinstance(error, self._never_sent))

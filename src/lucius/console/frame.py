@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,7 +15,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from lucius.api.endpoint import correlation_id
 from lucius.app_context import AppContext
 from lucius.console.forms import read_form
-from lucius.console.page import NOTICE, PIECE, Act, Download, Page, Piece, View
+from lucius.console.menu import menu_for
+from lucius.console.page import NOTICE, PIECE, Act, Download, Page, Piece, Shown, View
 from lucius.console.pieces import Pieces
 from lucius.console.site import Site
 from lucius.console.templating import with_csrf
@@ -35,14 +36,6 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-SECTIONS = (
-    ("overview", "Overview", "/"),
-    ("jobs", "Jobs", "/jobs"),
-    ("dead-letters", "Dead letters", "/dead-letters"),
-    ("operations", "Operations", "/operations"),
-    ("batches", "Batches", "/batches"),
-)
-"""The menu: name, words, path."""
 
 
 class Frame:
@@ -74,7 +67,13 @@ class Frame:
             form = await read_form(request)
             check_csrf(request, view.visitor, form.text("csrf", 64))
             view.require(act.role)
-            return self.leading_to(await act.run(view, form))
+            done = await act.run(view, form)
+            if isinstance(done, str):
+                return self.leading_to(done)
+            if isinstance(done, Shown):
+                return await self._whole(view, done.page, done.values, done.status)
+            done.headers.update(HEADERS)
+            return done
 
         return self.guarded(run)
 
@@ -117,9 +116,11 @@ class Frame:
             view.require(role)
         return view
 
-    async def _whole(self, view: View, page: Page) -> Response:
+    async def _whole(
+        self, view: View, page: Page, loaded: Mapping[str, Any] | None = None, status: int = 200
+    ) -> Response:
         shown = [piece for piece in page.pieces if _is_for(piece, view.visitor)]
-        values = dict(await page.load(view))
+        values = dict(await page.load(view) if loaded is None else loaded)
         html = {piece.name: await self._wrapped(view, piece) for piece in shown}
         follows = sorted({name for piece in shown for name in piece.follows(view)})
         notice = page.notices.get(view.request.query_params.get(NOTICE, ""))
@@ -127,7 +128,7 @@ class Frame:
             "title": values.get("title", page.title), "section": page.section, "visitor": view.visitor, "view": view,
             "piece": lambda name: html.get(name, Markup("")), "follows": follows, "notice": notice,
         }  # fmt: skip
-        return self.html(self.render(page.template, values), visitor=view.visitor)
+        return self.html(self.render(page.template, values), status, view.visitor)
 
     async def _wrapped(self, view: View, piece: Piece) -> Markup:
         """A piece within the element that asks for it again."""
@@ -147,10 +148,10 @@ class Frame:
             values = {"visitor_may": view.visitor.may, "sees_all": view.visitor.sees_all, "view": view}
             return self.render(piece.template, {**values, **await piece.load(view)})
 
-        return await self.pieces.get(key, piece.follows(view), piece.seconds_max, render)
+        return await self.pieces.get(key, piece.follows(view), piece.seconds_max, render, piece.seconds_min)
 
     def render(self, template: str, values: dict[str, Any]) -> str:
-        known = {"visitor": None, "notice": None, "follows": (), "section": "", "sections": SECTIONS}
+        known = {"visitor": None, "notice": None, "follows": (), "section": "", "menu_for": menu_for}
         return self._templates.get_template(template).render(known | values)
 
     def html(self, html: str, status: int = 200, visitor: Visitor | None = None) -> Response:

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 from starlette.requests import Request
+from starlette.responses import Response
 
 from lucius.api.endpoint import Call
 from lucius.app_context import AppContext
@@ -78,6 +79,9 @@ class Piece(Struct, frozen=True, kw_only=True):
     """The names of `usecases.changes` that make it ask for itself again."""
     seconds_max: float = 5.0
     """When it is rendered again although nothing is known to have changed."""
+    seconds_min: float = 0.0
+    """How far apart renderings are at least: those who ask earlier wait for the next one. For figures that cost much
+    and change all the time."""
     stamp: Stamp | None = None
     """A version of what it shows, where that can be had cheaply: another stamp is another rendering."""
     holds_still: bool = False
@@ -107,11 +111,20 @@ class Page(Struct, frozen=True, kw_only=True):
     """Sentences that an act may show after it, by the value of `?notice=`."""
 
 
+class Shown(Struct, frozen=True):
+    """A page as the answer to a form: what was sent is shown again, with what came of it."""
+
+    page: Page
+    values: Mapping[str, Any]
+    status: int = 200
+
+
 class Act(Struct, frozen=True, kw_only=True):
-    """What a form sends. `run` returns the path and query to show next, as `View.address` makes it."""
+    """What a form sends. `run` returns the path and query to show next, as `View.address` makes it, a
+    page, or a response."""
 
     path: str
-    run: Callable[[View, Form], Awaitable[str]]
+    run: Callable[[View, Form], Awaitable[str | Shown | Response]]
     role: str = "operate"
 
 

@@ -18,15 +18,15 @@ EDGE = 0.02
 """Of the axis, left free at both ends."""
 MINUTE = 60_000
 
-_BAR = Markup('<rect class="span {}" x="{:.2f}%" y="{}" width="{:.2f}%" height="14" rx="2"><title>{}</title></rect>')
-_DUE = Markup('<path class="due" d="M0 -6 L6 0 L0 6 L-6 0 Z"></path>')
-_PLACED = Markup('<svg x="{:.2f}%" y="{}" overflow="visible"><title>{}</title>{}</svg>')
-_LABEL = Markup('<text class="{}" x="{:.2f}%" y="{}" text-anchor="{}">{}</text>')
+BAR = Markup('<rect class="span {}" x="{:.2f}%" y="{}" width="{:.2f}%" height="14" rx="2"><title>{}</title></rect>')
+DUE = Markup('<path class="due" d="M0 -6 L6 0 L0 6 L-6 0 Z"></path>')
+PLACED = Markup('<svg x="{:.2f}%" y="{}" overflow="visible"><title>{}</title>{}</svg>')
+LABEL = Markup('<text class="{}" x="{:.2f}%" y="{}" text-anchor="{}">{}</text>')
 _NOW = Markup(
     '<line class="now" x1="{0:.2f}%" x2="{0:.2f}%" y1="{1}" y2="100%"></line>'
     '<text class="now" x="{0:.2f}%" y="12" text-anchor="{2}">now</text>'
 )
-_CHART = Markup('<svg class="phases" width="100%" height="{}" role="img" aria-label="{}">{}</svg>')
+CHART = Markup('<svg class="phases" width="100%" height="{}" role="img" aria-label="{}">{}</svg>')
 
 
 class Axis(Struct, frozen=True):
@@ -60,9 +60,9 @@ def phase_chart(batch: BatchWhole, now: Instant) -> Markup:
     shown = [phase for phase in batch["phase_list"] if phase["status"] != SKIPPED]
     parts = [_row(axis, place, phase, now) for place, phase in enumerate(shown)]
     if axis.start <= now <= axis.end:
-        parts.append(_NOW.format(axis.place(now), TOP_PIXELS - 6, _anchor(axis.place(now))))
+        parts.append(_NOW.format(axis.place(now), TOP_PIXELS - 6, anchor(axis.place(now))))
     height = TOP_PIXELS + ROW_PIXELS * max(1, len(shown))
-    return _CHART.format(height, _in_words(shown), Markup("").join(parts))
+    return CHART.format(height, _in_words(shown), Markup("").join(parts))
 
 
 def _row(axis: Axis, place: int, phase: BatchPhase, now: Instant) -> Markup:
@@ -75,14 +75,14 @@ def _row(axis: Axis, place: int, phase: BatchPhase, now: Instant) -> Markup:
         began = read(phase["dispatched_at"])
         ended = now if phase["completed_at"] is None else read(phase["completed_at"])
         left = axis.place(began)
-        parts.append(_BAR.format(phase["status"], left, top + 14, max(0.4, axis.place(ended) - left), name))
-    parts.append(_PLACED.format(due, top + 21, name, _DUE))
+        parts.append(BAR.format(phase["status"], left, top + 14, max(0.4, axis.place(ended) - left), name))
+    parts.append(PLACED.format(due, top + 21, name, DUE))
     at = min(left, due)
-    parts.append(_LABEL.format("phase", at, top + 10, _anchor(at), f"{phase['phase']} ({phase['offset']})"))
+    parts.append(LABEL.format("phase", at, top + 10, anchor(at), f"{phase['phase']} ({phase['offset']})"))
     return Markup("").join(parts)
 
 
-def _anchor(place: float) -> str:
+def anchor(place: float) -> str:
     return "start" if place < 15 else "end" if place > 85 else "middle"
 
 

@@ -30,18 +30,27 @@ class Pieces:
         """How often something was rendered."""
 
     async def get(
-        self, key: Hashable, names: tuple[str, ...], seconds_max: float, render: Callable[[], Awaitable[str]]
+        self,
+        key: Hashable,
+        names: tuple[str, ...],
+        seconds_max: float,
+        render: Callable[[], Awaitable[str]],
+        seconds_min: float = 0.0,
     ) -> str:
         """What `render` returns, or what it returned for the same key, if nothing of these names has changed since
-        then and that is at most `seconds_max` ago. Those who ask while it is being rendered wait for it."""
+        then and that is at most `seconds_max` ago. Those who ask while it is being rendered wait for it. Renderings of
+        one key begin at least `seconds_min` apart: those who ask earlier wait for the next."""
         number, now = self._changes.last(names), self._monotonic()
         kept = self._kept.get(key)
+        if kept is not None and kept.begun_at > now:
+            kept.number = number  # It begins later, so it will show what has changed until now.
         if kept is not None and kept.number == number and now - kept.begun_at <= seconds_max:
             return await asyncio.shield(kept.html)
         self._make_room()
         self.rendered += 1
-        task = asyncio.ensure_future(render())
-        self._kept[key] = _Rendered(number, now, task)
+        delay = 0.0 if kept is None else max(0.0, kept.begun_at + seconds_min - now)
+        task = asyncio.ensure_future(_after(delay, render))
+        self._kept[key] = _Rendered(number, now + delay, task)
         try:
             return await asyncio.shield(task)
         except BaseException:
@@ -59,3 +68,9 @@ class Pieces:
             for one in self._kept.values()
             if one.html.done() and not one.html.cancelled() and one.html.exception() is None
         )
+
+
+async def _after(delay_seconds: float, render: Callable[[], Awaitable[str]]) -> str:
+    if delay_seconds:
+        await asyncio.sleep(delay_seconds)
+    return await render()

@@ -9,9 +9,11 @@ from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from lucius.app_context import AppContext
+from lucius.console import job_views
 from lucius.console.frame import HEADERS, Frame
 from lucius.console.page import Act, Download, Page
 from lucius.console.pages import (
+    audit,
     batch,
     batch_acts,
     batch_members,
@@ -19,8 +21,15 @@ from lucius.console.pages import (
     dead_letters,
     job,
     jobs,
+    lanes,
     operations,
     overview,
+    protocols,
+    runbook_acts,
+    runbooks,
+    submit,
+    tenants,
+    workers,
 )
 from lucius.console.sign_in import SignIn
 from lucius.console.site import site_of
@@ -30,9 +39,12 @@ from lucius.domain.errors import CallerError
 
 PAGES: tuple[Page, ...] = (
     overview.PAGE, jobs.PAGE, job.PAGE, dead_letters.PAGE, *operations.PAGES, batches.PAGE, batch.PAGE,
-    batch_members.PAGE, batch_members.MEMBER_PAGE,
+    batch_members.PAGE, batch_members.MEMBER_PAGE, lanes.PAGE, workers.PAGE, tenants.PAGE, *protocols.PAGES,
+    submit.PAGE, audit.PAGE, *runbooks.PAGES, runbook_acts.PUBLISH,
 )  # fmt: skip
-ACTS: tuple[Act, ...] = (*job.ACTS, *operations.ACTS, *batch_acts.ACTS)
+ACTS: tuple[Act, ...] = (
+    *job_views.ACTS, *job.ACTS, *operations.ACTS, *batch_acts.ACTS, *submit.ACTS, *runbook_acts.ACTS,
+)  # fmt: skip
 DOWNLOADS: tuple[Download, ...] = (*jobs.DOWNLOADS, *batch.DOWNLOADS)
 
 FILES = {

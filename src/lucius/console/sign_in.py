@@ -1,8 +1,9 @@
-"""Signing in, by a link or by an API key, and signing out."""
+"""Signing in, by a link, by an API key or with OpenID Connect, and signing out."""
 
 from __future__ import annotations
 
 from hashlib import sha256
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,8 +11,10 @@ from starlette.responses import Response
 from lucius.auth.keys import KEY_CHARS_MAX
 from lucius.console.forms import read_form
 from lucius.console.frame import Endpoint, Frame
+from lucius.console.openid_sign_in import BEGIN_PATH, SIGNED_OUT_PATH, OpenIdSignIn
 from lucius.console.visitor import check_csrf, check_same_site, drop_session, keep_session
-from lucius.domain.errors import CallerError
+from lucius.domain.errors import CallerError, InfrastructureError, LuciusError
+from lucius.settings import OPENID_RETURN_PATH
 from lucius.usecases.console_sessions import TOKEN_CHARS_MAX, NewToken
 
 NEXT_CHARS_MAX = 2_000
@@ -22,6 +25,7 @@ class SignIn:
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
         self._sessions = frame.context.console_sessions
+        self._openid = OpenIdSignIn(frame)
 
     async def form(self, request: Request) -> Response:
         return self._form(request.query_params.get("next", ""), None, 200)
@@ -48,12 +52,32 @@ class SignIn:
             return self._form("", detail, 401)
         return self._signed_in(session, "")
 
+    async def begin_openid(self, request: Request) -> Response:
+        try:
+            return await self._openid.begin(_local(request.query_params.get("next", "")))
+        except InfrastructureError as error:
+            return self._form(request.query_params.get("next", ""), _sentence(error), error.status)
+
+    async def return_openid(self, request: Request) -> Response:
+        """The way back from the issuer: another site leads here, so nothing is done without the attempt's cookie."""
+        try:
+            session, following = await self._openid.finish(request)
+            answer = self._openid.land(session, f"{self._frame.site.base}{_local(following)}")
+        except (CallerError, InfrastructureError) as error:
+            answer = self._form("", _sentence(error), error.status)
+        self._openid.forget(answer)
+        return answer
+
+    async def signed_out(self, request: Request) -> Response:
+        return await self._openid.signed_out()
+
     async def sign_out(self, request: Request) -> Response:
         view = await self._frame.view(request, None)
         form = await read_form(request)
         check_csrf(request, view.visitor, form.text("csrf", 64))
         await self._sessions.end(view.visitor.token)
-        answer = self._frame.leading_to(f"{self._frame.site.base}/sign-in")
+        following = SIGNED_OUT_PATH if view.visitor.is_person else "/sign-in"
+        answer = self._frame.leading_to(f"{self._frame.site.base}{following}")
         drop_session(answer, self._frame.site)
         return answer
 
@@ -63,13 +87,20 @@ class SignIn:
         return [
             ("GET", "/sign-in", guarded(self.form)),
             ("POST", "/sign-in", guarded(self.by_key)),
+            ("GET", BEGIN_PATH, guarded(self.begin_openid)),
+            ("GET", OPENID_RETURN_PATH, guarded(self.return_openid)),
+            ("GET", SIGNED_OUT_PATH, guarded(self.signed_out)),
             ("GET", "/sign-in/{token}", guarded(self.show_link)),
             ("POST", "/sign-in/{token}", guarded(self.by_link)),
             ("POST", "/sign-out", guarded(self.sign_out)),
         ]
 
     def _form(self, following: str, problem: str | None, status: int) -> Response:
-        values = {"title": "Sign in", "next": _local(following), "problem": problem}
+        begin = f"{self._frame.site.base}{BEGIN_PATH}?{urlencode({'next': _local(following)})}"
+        values = {
+            "title": "Sign in", "next": _local(following), "problem": problem, "issuer": self._openid.issuer_name,
+            "begin": begin,
+        }  # fmt: skip
         return self._frame.html(self._frame.render("sign_in.html", values), status)
 
     def _signed_in(self, session: NewToken, following: str) -> Response:
@@ -87,7 +118,12 @@ def _token(request: Request) -> str:
     return token
 
 
+def _sentence(error: LuciusError) -> str:
+    text = error.detail
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
 def _local(path: str) -> str:
     """A path below the console; anything else leads to its first page."""
     is_local = path.startswith("/") and not path.startswith("//") and "\\" not in path and path.isprintable()
-    return path if is_local and len(path) <= NEXT_CHARS_MAX and not path.startswith("/sign-") else "/"
+    return path if is_local and len(path) <= NEXT_CHARS_MAX and not path.startswith("/sign") else "/"

@@ -48,6 +48,16 @@ def number(value: float) -> str:
     return f"{value:,.0f}".replace(",", " ")
 
 
+def duration(seconds: float) -> str:
+    """A length of time in the unit that suits it."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    for name, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size or (seconds >= size and seconds % size == 0):
+            return f"{seconds / size:.1f}".removesuffix(".0") + f" {name}"
+    return f"{seconds:.1f}".removesuffix(".0") + " s"
+
+
 @cache
 def static_version(name: str) -> str:
     """Changes with the file, so that browsers may keep it for long."""
@@ -64,7 +74,7 @@ def open_templates(site: Site) -> Environment:
         return f"{site.base}/static/{name}?v={static_version(name)}"
 
     templates.globals.update(base=site.base, static=static, csrf=CSRF_FIELD)
-    templates.filters.update(instant=instant, countdown=countdown, number=number)
+    templates.filters.update(instant=instant, countdown=countdown, number=number, duration=duration)
     return templates
 
 

@@ -1,10 +1,12 @@
-"""Who looks at a page: the session in the cookie, and the principal that its API key stands for now."""
+"""Who looks at a page: the session in the cookie, and the principal that its API key stands for now, or whom an issuer
+of OpenID Connect signed in."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 
+import msgspec
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,6 +15,7 @@ from lucius.app_context import AppContext
 from lucius.auth import Principal
 from lucius.console.site import Site
 from lucius.domain.errors import CallerError
+from lucius.ports.console_tokens import ConsoleToken
 from lucius.usecases.console_sessions import NewToken
 
 COOKIE = "lucius_console"
@@ -27,6 +30,12 @@ class Visitor(Struct, frozen=True, kw_only=True):
     token: str
     session_id: str
     """Not a secret: the beginning of the token's hash."""
+    owner_hash: str
+    """Names the person, or the API key, from one session to the next."""
+    label: str
+    """How the visitor is called on the pages."""
+    is_person: bool
+    """Whether an issuer of OpenID Connect signed the visitor in."""
 
     @property
     def csrf(self) -> str:
@@ -46,17 +55,42 @@ class Visitor(Struct, frozen=True, kw_only=True):
 
 
 class SignedOut(Exception):
-    """There is no session, or it has ended, or its API key is no longer known."""
+    """There is no session, or it has ended, or its API key or its issuer is no longer known."""
+
+
+class SessionPerson(Struct, frozen=True, kw_only=True):
+    """What a session keeps of somebody whom an issuer signed in."""
+
+    issuer: str
+    client_id: str
+    label: str
+    principal: Principal
 
 
 async def find_visitor(request: Request, context: AppContext) -> Visitor:
     """Raises `SignedOut`."""
     token = request.cookies.get(COOKIE, "")
     session = await context.console_sessions.find(token)
-    principal = None if session is None else context.authenticator.of_key_hash(session.key_hash)
-    if session is None or principal is None:
+    if session is None:
         raise SignedOut
-    return Visitor(principal=principal, token=token, session_id=session.token_hash[:16])
+    principal, label = _holder(session, context)
+    return Visitor(
+        principal=principal, token=token, session_id=session.token_hash[:16], owner_hash=session.key_hash,
+        label=label, is_person=session.person is not None,
+    )  # fmt: skip
+
+
+def _holder(session: ConsoleToken, context: AppContext) -> tuple[Principal, str]:
+    """The principal of a session, and how it is called. Raises `SignedOut`."""
+    if session.person is None:
+        principal = context.authenticator.of_key_hash(session.key_hash)
+        if principal is None:
+            raise SignedOut
+        return principal, principal.name
+    person, settings = msgspec.json.decode(session.person, type=SessionPerson), context.settings
+    if (person.issuer, person.client_id) != (settings.oidc_issuer, settings.oidc_client_id):
+        raise SignedOut
+    return person.principal, person.label
 
 
 def check_same_site(request: Request) -> None:

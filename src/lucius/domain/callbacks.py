@@ -39,11 +39,16 @@ class TokenSigner:
     """Mints with the first key and verifies with all of them, so that keys can rotate."""
 
     def __init__(self, keys: tuple[CallbackKey, ...]) -> None:
+        self._genuine: dict[str, tuple[CallbackIds, int]] = {}
+        self.use(keys)
+
+    def use(self, keys: tuple[CallbackKey, ...]) -> None:
+        """From now on, these keys instead."""
         if not keys:
             raise ValueError("at least one callback key is needed")
         self._current = keys[0]
         self._keys = {key.id: key for key in keys}
-        self._genuine: dict[str, tuple[CallbackIds, int]] = {}
+        self._genuine.clear()
 
     def mint(self, ids: CallbackIds, now: Instant, max_step_seconds: float) -> str:
         expiry = after(now, max_step_seconds + TOKEN_GRACE_SECONDS) // 1000

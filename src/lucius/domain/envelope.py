@@ -27,7 +27,7 @@ from lucius.domain.fields import (
     read_traceparent,
 )
 from lucius.domain.job import CommandFields
-from lucius.domain.payload import payload_plan, pointer_token, read_payload
+from lucius.domain.payload import payload_plan, pointer_token, read_payload, searchable_values
 from lucius.domain.protocol import Protocol
 from lucius.domain.refs import FileFolders, RefPolicy, ref_faults
 from lucius.domain.routing import Mode, Routing, normal_form, resolve_mode, route
@@ -152,6 +152,7 @@ def read_envelope(
         correlation_id=correlation_id,
         traceparent=traceparent,
         not_before=not_before,
+        searchable=searchable_values(document["payload"], payload_plan(protocol)),
     )
 
 

@@ -9,6 +9,7 @@ from msgspec import Raw, Struct
 
 from lucius.domain.attempt import Failure
 from lucius.domain.routing import Routing
+from lucius.domain.search import SearchValue
 from lucius.domain.step import Step, StepStatus
 from lucius.domain.time import Instant
 
@@ -124,6 +125,8 @@ class CommandFields(Struct, frozen=True, kw_only=True, omit_defaults=True):
     callback_urls: dict[str, str] = {}
     traceparent: str | None = None
     not_before: Instant | None = None
+    searchable: tuple[SearchValue, ...] = ()
+    """The values of its payload by which the job can be found."""
 
     def command_fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in CommandFields.__struct_fields__}

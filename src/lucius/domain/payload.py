@@ -10,11 +10,14 @@ from msgspec import Raw, Struct
 
 from lucius.domain.errors import Fault
 from lucius.domain.protocol import Protocol
+from lucius.domain.search import SearchValue, search_values
 
 ERRORS_MAX = 1_000
 _DETAIL_CHARS_MAX = 300
 _encode = msgspec.json.Encoder().encode
 _EMPTY: dict[str, Any] = {}
+HIDDEN = "value"
+"""What faults say instead of a value that is hidden."""
 _EMPTY_RAW = Raw(b"{}")
 
 
@@ -29,6 +32,9 @@ class StepPayload(Struct, frozen=True):
     pointer: str
     tokens: tuple[str, ...]
     validator: jsonschema_rs.Draft202012Validator
+    searchable: tuple[str, ...]
+    hides_values: bool = False
+    """Whether faults name no values of the payload."""
 
 
 class PayloadPlan(Struct, frozen=True):
@@ -38,6 +44,8 @@ class PayloadPlan(Struct, frozen=True):
     steps: tuple[StepPayload, ...]
     members: frozenset[str] | None
     """The members that the steps read; None if a step reads the whole payload."""
+    is_searchable: bool
+    """Whether any step declares searchable fields."""
 
 
 def pointer_tokens(pointer: str) -> tuple[str, ...]:
@@ -53,10 +61,11 @@ def pointer_token(name: str | int) -> str:
     return str(name).replace("~", "~0").replace("/", "~1")
 
 
-def compile_schema(schema: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:
-    """Raises `PayloadSchemaError`; a reference to another document is an error and is not fetched."""
+def compile_schema(schema: dict[str, Any], mask: str | None = None) -> jsonschema_rs.Draft202012Validator:
+    """Raises `PayloadSchemaError`; a reference to another document is an error and is not fetched. `mask` stands for
+    values in errors."""
     try:
-        return jsonschema_rs.Draft202012Validator(schema, offline=True)
+        return jsonschema_rs.Draft202012Validator(schema, offline=True, mask=mask)
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         message = getattr(error, "message", None) or str(error)
         raise PayloadSchemaError(message.splitlines()[0][:_DETAIL_CHARS_MAX]) from error
@@ -74,15 +83,26 @@ def payload_plan(protocol: Protocol) -> PayloadPlan:
 _PLANS: dict[tuple[str, int], PayloadPlan] = {}
 
 
-def _compiled(protocol: Protocol) -> PayloadPlan:
+def private_plan(protocol: Protocol) -> PayloadPlan:
+    """A plan whose faults have no values of the payload, for people who look at payloads of others. Not cached."""
+    return _compiled(protocol, hides_values=True)
+
+
+def _compiled(protocol: Protocol, hides_values: bool = False) -> PayloadPlan:
     steps = tuple(
         StepPayload(
-            step.id, step.payload_pointer, pointer_tokens(step.payload_pointer), compile_schema(step.payload_schema)
+            step.id,
+            step.payload_pointer,
+            pointer_tokens(step.payload_pointer),
+            compile_schema(step.payload_schema, HIDDEN if hides_values else None),
+            step.searchable,
+            hides_values,
         )
         for step in protocol.steps
     )
     whole = any(not step.tokens for step in steps)
-    return PayloadPlan(protocol, steps, None if whole else frozenset(step.tokens[0] for step in steps))
+    members = None if whole else frozenset(step.tokens[0] for step in steps)
+    return PayloadPlan(protocol, steps, members, any(step.searchable for step in steps))
 
 
 def read_payload(payload: dict[str, Any], plan: PayloadPlan) -> tuple[tuple[Raw, ...], list[Fault]]:
@@ -105,6 +125,14 @@ def read_payload(payload: dict[str, Any], plan: PayloadPlan) -> tuple[tuple[Raw,
     return tuple(shares), faults
 
 
+def searchable_values(payload: dict[str, Any], plan: PayloadPlan) -> tuple[SearchValue, ...]:
+    """By which values of this payload its job can be found, each once."""
+    if not plan.is_searchable:
+        return ()
+    found = [value for step in plan.steps for value in search_values(_at(payload, step.tokens), step.searchable)]
+    return tuple(dict.fromkeys(found))
+
+
 def _at(payload: Any, tokens: tuple[str, ...]) -> Any:
     for token in tokens:
         if isinstance(payload, dict):
@@ -125,7 +153,11 @@ def _schema_faults(step: StepPayload, share: Any) -> list[Fault]:
     plain = step.validator.evaluate(share).errors()
     if len(plain) > ERRORS_MAX:
         return [
-            Fault("PAYLOAD_INVALID", root + error["instanceLocation"], _short(error["error"]))
+            Fault(
+                "PAYLOAD_INVALID",
+                root + error["instanceLocation"],
+                f"{HIDDEN} is not allowed here" if step.hides_values else _short(error["error"]),
+            )
             for error in plain[:ERRORS_MAX]
         ]
     faults: list[Fault] = []

@@ -54,6 +54,8 @@ class StepDefinition(Struct, frozen=True, kw_only=True):
     service: str
     payload_pointer: str
     payload_schema: dict[str, Any]
+    searchable: tuple[str, ...] = ()
+    """Fields at the top level of the step's parameters by whose values jobs can be found."""
     policy: PolicyOverride = PolicyOverride()
 
 

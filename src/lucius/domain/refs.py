@@ -15,8 +15,11 @@ from lucius.domain.errors import Fault
 
 URI_CHARS_MAX = 2048
 DEFAULT_SCHEMES = ("https", "blob", "s3", "gs")
-BUCKET_SCHEMES = frozenset({"s3", "gs"})
-"""Schemes whose authority is a bucket, which is a container and not a host."""
+FOLDER_SCHEMES = frozenset({"file", "blob"})
+"""Schemes whose refs may be held to folders."""
+BLOB = "blob://"
+BUCKET_SCHEMES = frozenset({"blob", "s3", "gs"})
+"""Schemes whose authority is a bucket or container, and not a host: the account of a blob is in the settings."""
 
 CREDENTIAL_PARAMETERS = frozenset(
     {
@@ -45,8 +48,8 @@ _PARAMETER_END = re.compile("[&;]")
 class RefPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where `input_ref` and `output_ref` may point. An empty allow-list allows every host or container.
 
-    A host may be written `*.example.org`, which matches every host below it. For `s3` and `gs` the bucket is the
-    container; where only hosts are listed, it must be among those.
+    A host may be written `*.example.org`, which matches every host below it. The authority of `blob`, `s3`
+    and `gs` is the container; where only hosts are listed, it must be among those.
     """
 
     schemes: tuple[str, ...] = DEFAULT_SCHEMES
@@ -55,7 +58,8 @@ class RefPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class FileFolders(Struct, frozen=True, kw_only=True):
-    """The folders, as absolute paths, that `file` refs of one tenant must be under. Services enforce the same."""
+    """The folders that `file` refs of one tenant must be under, as absolute paths; and those of its `blob` refs, as
+    `blob://container/path`, if this server knows them. Services enforce the same."""
 
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
@@ -64,7 +68,7 @@ class FileFolders(Struct, frozen=True, kw_only=True):
 def ref_faults(ref: object, pointer: str, policy: RefPolicy, folders: tuple[str, ...] = ()) -> list[Fault]:
     """What is wrong with a ref: a URI, or an object with `uri` and whatever else the services understand.
 
-    A `file` ref must be under one of `folders`.
+    A `file` ref must be under one of `folders`, and so must a `blob` ref if there is one for blobs.
     """
     if isinstance(ref, dict):
         pointer += "/uri"
@@ -78,7 +82,8 @@ def ref_faults(ref: object, pointer: str, policy: RefPolicy, folders: tuple[str,
 
 def _uri_faults(uri: str, pointer: str, policy: RefPolicy, folders: tuple[str, ...]) -> list[Fault]:
     plain = _PLAIN.fullmatch(uri)
-    if plain and len(uri) <= URI_CHARS_MAX and "/." not in uri and plain[1] in policy.schemes and plain[1] != "file":
+    is_plain = plain and len(uri) <= URI_CHARS_MAX and "/." not in uri
+    if plain and is_plain and plain[1] in policy.schemes and plain[1] not in FOLDER_SCHEMES:
         if not policy.hosts and not policy.containers:
             return []
         return _place_faults(plain[1], plain[2].rstrip("."), plain[3], pointer, policy)
@@ -114,11 +119,13 @@ def _uri_faults(uri: str, pointer: str, policy: RefPolicy, folders: tuple[str, .
     if policy.hosts or policy.containers:
         faults += _place_faults(scheme, place, path, pointer, policy)
     if scheme == "file" and not faults:
-        faults += _file_faults(path, pointer, folders)
+        faults += _folder_faults(path, pointer, tuple(one for one in folders if not one.startswith(BLOB)))
+    if scheme == "blob" and not faults and (blobs := tuple(one for one in folders if one.startswith(BLOB))):
+        faults += _folder_faults(f"{BLOB}{authority}{path}", pointer, blobs)
     return faults
 
 
-def _file_faults(path: str, pointer: str, folders: tuple[str, ...]) -> list[Fault]:
+def _folder_faults(path: str, pointer: str, folders: tuple[str, ...]) -> list[Fault]:
     """Compares text only. Links are detected, and refused, when the file is opened."""
     try:
         path = unquote(path, errors="strict")

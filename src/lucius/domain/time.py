@@ -30,6 +30,7 @@ def after(now: Instant, seconds: float) -> Instant:
     return now + round(seconds * 1000)
 
 
+@lru_cache(maxsize=4096)
 def iso(instant: Instant) -> str:
     """`2026-01-31T08:15:30.250Z`. Never raises: an instant outside the calendar is shown as the calendar's
     first or last one, so that a bad number in a table does not hide the rest of it."""

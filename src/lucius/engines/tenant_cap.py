@@ -1,7 +1,8 @@
 """The cap on unacknowledged directives, for a bus on which tenants do not take turns.
 
-A tenant may have so many unacknowledged directives for one service on one lane. Further attempts are held in the ledger
-and published in their order as others are acknowledged. So a flood waits in the ledger and not on the lane.
+A tenant may have so many unacknowledged directives for one service on one lane (`tenant_window.py`). Further attempts
+are held in the ledger and published in their order as others are acknowledged. So a flood waits in the ledger and not
+on the lane.
 
 The count is kept in memory and costs no write: it follows from the jobs that this process decides. At the start it is
 taken from the ledger. Where other processes decide jobs that this one has counted, it asks the ledger about just those,
@@ -17,6 +18,7 @@ from time import monotonic
 from lucius.domain.attempt import DispatchStatus
 from lucius.domain.job import Job, JobSpec
 from lucius.domain.step import StepSpec, StepStatus
+from lucius.engines.tenant_window import TenantWindows
 from lucius.ports.ledger import HeldLine, Ledger, LedgerUnavailable
 from lucius.ports.observer import Observer
 
@@ -44,7 +46,7 @@ class TenantCap:
         decided and not held is published next; if not, `admit` is asked right before that."""
         self._ledger = ledger
         self._engine = engine
-        self._maximum = maximum
+        self._windows = TenantWindows(maximum)
         self._look_seconds = look_seconds
         self._counts_unsent = counts_unsent
         self._unacknowledged: dict[HeldLine, set[str]] = {}
@@ -63,7 +65,7 @@ class TenantCap:
         line = HeldLine(spec.tenant_id, spec.routing.lane, step.service)
         if self._counted_in.get(spec.job_id) == line:
             return False
-        return line in self._waiting or len(self._unacknowledged.get(line, ())) >= self._maximum
+        return line in self._waiting or self._room(line) == 0
 
     def admit(self, job: Job) -> bool:
         """Count a job whose attempt is about to be published, unless it has to wait."""
@@ -123,14 +125,20 @@ class TenantCap:
             return
         jobs = self._unacknowledged[line]
         jobs.discard(job_id)
+        self._windows.acknowledged(line)
         if not jobs:
             del self._unacknowledged[line]
+            self._windows.left(line)
         if line in self._waiting:
             self._has_news.set()
 
     def _count(self, job_id: str, line: HeldLine) -> None:
         self._counted_in[job_id] = line
-        self._unacknowledged.setdefault(line, set()).add(job_id)
+        jobs = self._unacknowledged.get(line)
+        if jobs is None:
+            jobs = self._unacknowledged[line] = set()
+            self._windows.entered(line)
+        jobs.add(job_id)
 
     # --- Releasing ---------------------------------------------------------------------------------------------------
 
@@ -145,7 +153,7 @@ class TenantCap:
                     await self.count()
                 if now - looked_at >= self._look_seconds:
                     looked_at = now
-                    self._waiting.update(await self._ledger.held_lines(LINES_MAX))
+                    await self._look()
                 if now - recounted_at >= RECOUNT_SECONDS:
                     recounted_at = now
                     await self._recount([line for line in self._waiting if self._room(line) == 0])
@@ -165,7 +173,14 @@ class TenantCap:
                 pass
 
     def _room(self, line: HeldLine) -> int:
-        return max(0, self._maximum - len(self._unacknowledged.get(line, ())))
+        return max(0, self._windows.size(line) - len(self._unacknowledged.get(line, ())))
+
+    async def _look(self) -> None:
+        """Find what waits, whoever holds it."""
+        lines = await self._ledger.held_lines(LINES_MAX)
+        self._waiting.update(lines)
+        for line in lines:
+            self._windows.waits_elsewhere(line)
 
     async def _recount(self, full: Iterable[HeldLine]) -> None:
         """Forget what was acknowledged elsewhere."""

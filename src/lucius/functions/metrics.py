@@ -13,7 +13,6 @@ UNKNOWN = "unknown"
 class Metrics(KitMetrics):
     def __init__(self, worker_id: str, functions: Iterable[str]) -> None:
         super().__init__("lucius_worker", "worker_id", worker_id)
-        self._worker_id = worker_id
         self._functions = frozenset(functions)
         self._jobs = self.counter("jobs", "Jobs ended.", "function", "outcome")
         self._work = self.histogram("work_seconds", "How long functions ran, throttled tries included.", "function")
@@ -23,11 +22,11 @@ class Metrics(KitMetrics):
 
     def job(self, function: str, outcome: str, seconds: float) -> None:
         name = function if function in self._functions else UNKNOWN
-        self._jobs.labels(self._worker_id, name, outcome).inc()
-        self._work.labels(self._worker_id, name).observe(seconds)
+        self.series(self._jobs, name, outcome).inc()
+        self.series(self._work, name).observe(seconds)
 
     def result(self, answer: str) -> None:
-        self._results.labels(self._worker_id, answer).inc()
+        self.series(self._results, answer).inc()
 
     def in_work(self, count: int) -> None:
         self._in_work.set(count)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lucius.client.call import Call
 from lucius.client.calls import services
 from lucius.client.errors import AnswerInvalid, ClientError, content_of
 from lucius.client.retrying import WAITS_SATURATED
-from lucius.client.transport import AsyncTransport, TransportOptions
+from lucius.client.transport import TransportOptions
 from lucius.functions.job import Result
 from lucius.functions.settings import WorkerSettings, key_now
 from lucius.kit.consumer import PullFailed
 from lucius.kit.identity import Identity
+
+if TYPE_CHECKING:
+    from lucius.client.async_transport import AsyncTransport
 
 DENIED = (401, 403)
 MAY_PASS = (408, 429)
@@ -110,6 +113,9 @@ class HttpSource:
 def open_transport(settings: WorkerSettings, identity: Identity | None = None) -> AsyncTransport:
     told = None if identity is None else identity.headers
     options = TransportOptions(refreshed_key=lambda: key_now(settings), told=told)
+    # Imported when a service runs, not when its code is imported.
+    from lucius.client.async_transport import AsyncTransport
+
     return AsyncTransport(settings.url, settings.api_key, options)
 
 

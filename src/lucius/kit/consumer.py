@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from lucius.client.backoff import backoff_seconds
@@ -77,8 +77,10 @@ class Consumer(Generic[D]):
         take: Callable[[D], None],
         health: Health,
         log: logging.Logger,
+        pace: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
-        """`receive` returns at most that many items and raises `PullFailed`. `work` is the noun for an item in logs."""
+        """`receive` returns at most that many items and raises `PullFailed`. `work` is the noun for an item in logs.
+        `pace` is awaited before each pull."""
         self._name = name
         self._work = work
         self._receive = receive
@@ -86,28 +88,39 @@ class Consumer(Generic[D]):
         self._take = take
         self._health = health
         self._log = log
+        self._pace = pace
         self._failures = 0
         self._last_logged: tuple[str, float] = ("", 0.0)
 
     async def run(self, stop: asyncio.Event) -> None:
-        while not stop.is_set():
-            full = [capacity for capacity in self._capacities if capacity.free <= 0]
-            if full:
-                await unless(stop, full[0].wait())
-                continue
-            began = time.monotonic()
-            try:
-                received = await unless(stop, self._receive(min(capacity.free for capacity in self._capacities)))
-            except Exception as error:
-                await unless(stop, asyncio.sleep(self._failed(error)))
-                continue
-            if stop.is_set() and received is None:
-                return
-            self._succeeded()
-            for one in received or ():
-                self._take(one)
-            if not received and time.monotonic() - began < EMPTY_PULL_SECONDS:
-                await unless(stop, asyncio.sleep(EMPTY_PULL_SECONDS))
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            while not stop.is_set():
+                await self._pull(stopping)
+        finally:
+            stopping.cancel()
+            await asyncio.gather(stopping, return_exceptions=True)
+
+    async def _pull(self, stopping: asyncio.Future[Any]) -> None:
+        full = [capacity for capacity in self._capacities if capacity.free <= 0]
+        if full:
+            await unless(stopping, full[0].wait())
+            return
+        if self._pace is not None:
+            await self._pace()
+        began = time.monotonic()
+        try:
+            received = await unless(stopping, self._receive(min(capacity.free for capacity in self._capacities)))
+        except Exception as error:
+            await unless(stopping, asyncio.sleep(self._failed(error)))
+            return
+        if received is None:
+            return
+        self._succeeded()
+        for one in received:
+            self._take(one)
+        if not received and time.monotonic() - began < EMPTY_PULL_SECONDS:
+            await unless(stopping, asyncio.sleep(EMPTY_PULL_SECONDS))
 
     def _failed(self, error: Exception) -> float:
         """Returns how long to wait before the next pull."""
@@ -137,14 +150,15 @@ class Consumer(Generic[D]):
         self._health.pulled()
 
 
-async def unless(stop: asyncio.Event, doing: Awaitable[T]) -> T | None:
-    """The outcome of `doing`, or `None` as soon as `stop` is set."""
+async def unless(stopping: asyncio.Future[Any], doing: Coroutine[Any, Any, T]) -> T | None:
+    """The outcome of `doing`, or `None` as soon as `stopping` is done."""
     task = asyncio.ensure_future(doing)
-    stopping = asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        return task.result() if task.done() else None
+        if task.done():
+            return task.result()
     finally:
-        for one in (task, stopping):
-            one.cancel()
-        await asyncio.gather(task, stopping, return_exceptions=True)
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    return None

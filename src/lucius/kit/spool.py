@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+PACE_SECONDS_MAX = 0.02
 
 
 class Spool(Generic[T]):
@@ -40,6 +42,14 @@ class Spool(Generic[T]):
 
     async def emptied(self) -> None:
         await self._is_empty.wait()
+
+    async def pace(self) -> None:
+        """Whoever pulls work waits for what is being sent, but not long: so that under load, what arrives meanwhile is
+        pulled together, and its answers are sent together."""
+        if len(self):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PACE_SECONDS_MAX):
+                    await self._is_empty.wait()
 
     async def send_forever(self) -> None:
         """One sender; ends only by cancellation, or by a bug in `send`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -52,8 +53,13 @@ class DaemonThreads(ThreadPoolExecutor):
             self._idle.release()
 
 
+_WORK = DaemonThreads(sys.maxsize)
+"""As many as work at once, which callers limit; those that are idle are used again, because starting one takes longer
+than most other things that are done for an attempt."""
+
+
 def in_thread(work: Callable[[], T], label: str) -> asyncio.Future[T]:
-    """Run in a new daemon thread: work that does not end must not keep the process from exiting."""
+    """Run in a daemon thread: work that does not end must not keep the process from exiting."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -67,6 +73,7 @@ def in_thread(work: Callable[[], T], label: str) -> asyncio.Future[T]:
             future.set_exception(error)
 
     def run() -> None:
+        threading.current_thread().name = f"lucius {label}"
         done: Future[T] = Future()
         try:
             done.set_result(work())
@@ -77,5 +84,5 @@ def in_thread(work: Callable[[], T], label: str) -> asyncio.Future[T]:
         with contextlib.suppress(RuntimeError):  # The event loop has closed.
             loop.call_soon_threadsafe(conclude, done)
 
-    threading.Thread(target=run, name=f"lucius {label}", daemon=True).start()
+    _WORK.submit(run)
     return future

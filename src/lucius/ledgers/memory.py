@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 from msgspec.structs import replace
 
 from lucius.domain.attempt import Attempt, DispatchStatus
+from lucius.domain.canonical import idempotency_scope_key
 from lucius.domain.effects import Event
 from lucius.domain.job import OUTBOX, Job, JobStatus
 from lucius.domain.signature import error_signature
 from lucius.domain.step import Step, StepStatus
-from lucius.domain.time import CLOCK_TOLERANCE_SECONDS, Instant, after
+from lucius.domain.time import Instant
 from lucius.domain.waiting import wait_cause
+from lucius.ledgers.drift import needs_waking
+from lucius.ledgers.matching import matches as matches_filter
+from lucius.ports.audit import (
+    AuditEntry,
+    AuditFilter,
+    dismissal_of,
+    entry_of,
+    is_act,
+    matches,
+    new_entry_id,
+)
 from lucius.ports.bus import Bus
 from lucius.ports.ledger import (
+    REFUSED,
     Change,
     Closing,
     CommitOutcome,
@@ -28,6 +41,8 @@ from lucius.ports.ledger import (
     HeldLine,
     JobFilter,
     JobKey,
+    OpenGroup,
+    OpenGroups,
     OutboxRow,
     Repairs,
     Saturated,
@@ -47,6 +62,7 @@ class MemoryLedger:
         self._webhooks: dict[str, Webhook] = {}
         self._closings: dict[str, Closing] = {}
         self._counts: Counter[tuple[int, str, str]] = Counter()
+        self._audit: list[AuditEntry] = []
 
     async def __aenter__(self) -> MemoryLedger:
         return self
@@ -98,6 +114,7 @@ class MemoryLedger:
             if step.attempt is not None:
                 attempts[index, step.attempt.attempt_no] = step.attempt
         self._events.setdefault(job.job_id, []).extend(change.events)
+        self._audit += [entry_of(job, event, new_entry_id(event.at)) for event in change.events if is_act(event)]
         if change.webhook is not None:
             self._webhooks.setdefault(job.job_id, change.webhook)
         return Committed()
@@ -210,12 +227,21 @@ class MemoryLedger:
         found = [
             job
             for job_id, job in self._jobs.items()
-            if (before_id is None or job_id < before_id) and _matches(job, filter_, self._closings.get(job_id))
+            if (before_id is None or job_id < before_id)
+            and matches_filter(job, filter_, self._closings.get(job_id))
+            and self._has_key(job, filter_.idempotency_key)
         ]
         return [*sorted(found, key=lambda job: job.job_id, reverse=True)[:limit]]
 
+    def _has_key(self, job: Job, key: str | None) -> bool:
+        return key is None or self._claims.get(idempotency_scope_key(job.spec.tenant_id, key, "")) == job.job_id
+
     async def dismiss(self, closing: Closing) -> Closing:
-        return self._closings.setdefault(closing.job_id, closing)
+        kept = self._closings.setdefault(closing.job_id, closing)
+        if kept is closing:
+            tenant_id = self._jobs[closing.job_id].spec.tenant_id
+            self._audit.append(dismissal_of(closing, tenant_id, new_entry_id(closing.at)))
+        return kept
 
     async def closings(self, job_ids: Sequence[str]) -> dict[str, Closing]:
         return {job_id: self._closings[job_id] for job_id in job_ids if job_id in self._closings}
@@ -239,6 +265,11 @@ class MemoryLedger:
     async def events(self, job_id: str, after_seq: int, limit: int) -> list[Event]:
         return [event for event in self._events.get(job_id, []) if event.seq > after_seq][:limit]
 
+    async def audit(self, filter_: AuditFilter, limit: int, before_id: str | None) -> list[AuditEntry]:
+        found = [entry for entry in self._audit if before_id is None or entry.entry_id < before_id]
+        found = [entry for entry in found if matches(entry, filter_)]
+        return sorted(found, key=lambda entry: entry.entry_id, reverse=True)[:limit]
+
     async def inflight(self) -> dict[str, int]:
         return {scope: count for scope, count in self._slots.items() if count}
 
@@ -248,6 +279,41 @@ class MemoryLedger:
             if minute >= since // 60_000 and (tenants is None or tenant_id in tenants):
                 counted[outcome] += jobs
         return dict(counted)
+
+    async def counts_by_tenant(self, since: Instant, tenants: Sequence[str] | None) -> dict[str, dict[str, int]]:
+        counted: dict[str, Counter[str]] = {}
+        for (minute, tenant_id, outcome), jobs in self._counts.items():
+            if minute >= since // 60_000 and (tenants is None or tenant_id in tenants):
+                counted.setdefault(tenant_id, Counter())[outcome] += jobs
+        return {tenant_id: dict(outcomes) for tenant_id, outcomes in counted.items()}
+
+    async def count_refused(self, at: Instant, refused: Mapping[str, int]) -> None:
+        for tenant_id, count in refused.items():
+            self._counts[at // 60_000, tenant_id, REFUSED] += count
+
+    async def open_groups(self, scanned_max: int, tenants: Sequence[str] | None) -> OpenGroups:
+        open_ = self._open(tenants)
+        counted = Counter(
+            (job.spec.protocol_id, job.spec.protocol_version, job.spec.routing.lane, job.spec.tenant_id)
+            for job in open_[: scanned_max + 1]
+        )
+        groups = [
+            OpenGroup(protocol_id=protocol, protocol_version=version, lane=lane, tenant_id=tenant_id, jobs=jobs)
+            for (protocol, version, lane, tenant_id), jobs in counted.items()
+        ]
+        return OpenGroups(groups, len(open_) > scanned_max)
+
+    async def oldest_waiting(self, tenants: Sequence[str] | None) -> dict[str, str]:
+        oldest: dict[str, str] = {}
+        for job in self._open(tenants):
+            if wait_cause(job) not in (None, "RESULT"):
+                before = oldest.get(job.spec.tenant_id, job.job_id)
+                oldest[job.spec.tenant_id] = min(before, job.job_id)
+        return oldest
+
+    def _open(self, tenants: Sequence[str] | None) -> list[Job]:
+        jobs = (job for job in self._jobs.values() if tenants is None or job.spec.tenant_id in tenants)
+        return [job for job in jobs if not job.is_terminal]
 
     async def count_wait_causes(self, tenants: Sequence[str] | None) -> dict[str, int]:
         open_ = (job for job in self._jobs.values() if tenants is None or job.spec.tenant_id in tenants)
@@ -289,8 +355,6 @@ class MemoryLedger:
                 self._webhooks[job_id] = replace(webhook, next_at=allowed)
 
     async def repair(self, now: Instant, claim_seconds: float) -> Repairs:
-        tolerated = after(now, CLOCK_TOLERANCE_SECONDS)
-        claimed_max = after(tolerated, claim_seconds)
         counted: dict[str, int] = {}
         woken = 0
         for job in list(self._jobs.values()):
@@ -298,8 +362,7 @@ class MemoryLedger:
                 continue
             for scope in job.slots:
                 counted[scope] = counted.get(scope, 0) + 1
-            is_ahead = job.current_step.updated_at > tolerated
-            if job.engine == OUTBOX and (job.wake_at is None or is_ahead or _is_orphaned(job, claimed_max)):
+            if needs_waking(job, now, claim_seconds):
                 self._jobs[job.job_id] = replace(job, wake_at=min(now, job.wake_at or now), revision=job.revision + 1)
                 woken += 1
         wrong = [s for s in self._slots | counted if self._slots.get(s, 0) != counted.get(s, 0)]
@@ -313,6 +376,7 @@ class MemoryLedger:
         return Repairs(len(wrong), woken, closed)
 
     async def prune(self, ended_before: Instant, limit: int) -> int:
+        self._audit = [entry for entry in self._audit if entry.at >= ended_before]
         old = [j.job_id for j in self._jobs.values() if j.completed_at is not None and j.completed_at < ended_before]
         for job_id in sorted(old)[:limit]:
             for table in (self._jobs, self._attempts, self._events, self._webhooks, self._closings):
@@ -342,14 +406,6 @@ def _with_noted_holder(was: Step, step: Step) -> Step:
     )
 
 
-def _is_orphaned(job: Job, claimed_max: Instant) -> bool:
-    """Whether nobody will publish its directive: it is not unsent, or claimed for longer than anybody may."""
-    step, attempt = job.current_step, job.current_step.attempt
-    is_unsent = attempt is not None and attempt.dispatch is DispatchStatus.PENDING
-    is_claimable = is_unsent and attempt is not None and attempt.claimed_until <= claimed_max
-    return step.status is StepStatus.DISPATCHING and not is_claimable
-
-
 def _failed(filter_: JobFilter) -> JobFilter:
     return JobFilter(
         tenants=filter_.tenants,
@@ -368,22 +424,4 @@ def _group(reason: str | None, jobs: list[Job]) -> FailureGroup:
         first_at=min(ends),
         last_at=max(ends),
         newest_id=max(job.job_id for job in jobs),
-    )
-
-
-def _matches(job: Job, wanted: JobFilter, closing: Closing | None) -> bool:
-    spec = job.spec
-    return (
-        (wanted.tenants is None or spec.tenant_id in wanted.tenants)
-        and (wanted.status is None or job.status == wanted.status)
-        and (wanted.statuses is None or job.status in wanted.statuses)
-        and (wanted.error_signature is None or error_signature(job) == wanted.error_signature)
-        and (wanted.request_type is None or spec.request_type == wanted.request_type)
-        and (wanted.created_from is None or spec.created_at >= wanted.created_from)
-        and (wanted.created_to is None or spec.created_at < wanted.created_to)
-        and (wanted.job_id is None or spec.job_id == wanted.job_id)
-        and (wanted.wait_cause is None or wait_cause(job) == wanted.wait_cause)
-        and (wanted.open_on is None or (job.engine == wanted.open_on and not job.is_terminal))
-        and (not wanted.dead_letter or (job.status is JobStatus.FAILED_FINAL and closing is None))
-        and (not wanted.dismissed or (closing is not None and closing.by is not None))
     )

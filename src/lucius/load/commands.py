@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-INPUT_REF = "https://example.invalid/load/input"
-OUTPUT_REF = "https://example.invalid/load/output"
+INPUT_REF = "s3://load.invalid/input"
+OUTPUT_REF = "s3://load.invalid/output"
 OUTPUT_NAME = "load-output.json"
 """Every job of a tenant writes the same file, so that a run leaves one file behind and not thousands."""
 TEXT = "load"

@@ -14,9 +14,10 @@ from types import TracebackType
 from typing import Self
 
 from lucius.client.addresses import is_loopback
+from lucius.client.async_transport import AsyncTransport
 from lucius.client.call import Call, Json
 from lucius.client.errors import AnswerInvalid, ClientError, RateLimited, Unavailable, Unreachable, content_of
-from lucius.client.transport import AsyncTransport, TransportOptions, ssl_context
+from lucius.client.transport import TransportOptions, ssl_context
 
 PATIENCE_SECONDS = 30.0
 """How long a server may be unavailable (while it restarts, say) before a running test gives up."""

@@ -10,9 +10,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from lucius.platform.blob_path import BlobPath
 from lucius.platform.directive import Directive
 from lucius.platform.errors import NonRetryable, RateLimited, WorkStopped, failure_result
 from lucius.platform.file_roots import FileRoots
+from lucius.platform.remote_files import RemoteFiles
 from lucius.platform.workspace import Workspace
 
 ARTIFACTS_BYTES_MAX = 64 * 1024
@@ -32,16 +34,18 @@ class Result:
 
     artifacts: Mapping[str, Any] = field(default_factory=dict)
     """For the ledger and later steps: small JSON, mostly refs."""
-    output: Path | None = None
-    """The step's result file. After the last step it is copied to the command's `output_ref`."""
+    output: Path | BlobPath | None = None
+    """The step's result file: what `workspace.write` returned, or a file on this machine. After the last step it is
+    copied to the command's `output_ref`."""
 
 
 class Attempt:
     """Passed to a step function as its third argument, if it takes one. All methods are thread-safe."""
 
-    def __init__(self, directive: Directive, files: FileRoots | None = None) -> None:
+    def __init__(self, directive: Directive, files: FileRoots | None = None, remote: RemoteFiles | None = None) -> None:
         self.directive = directive
         self._files = files
+        self._remote = remote
         self.progress = 0.0
         self.note = ""
         self.stopped: StopReason | None = None
@@ -76,7 +80,7 @@ class Attempt:
         callback()
 
     def workspace(self) -> Workspace:
-        return Workspace(self.directive, self.check, self._files)
+        return Workspace(self.directive, self.check, self._files, self._remote)
 
 
 def success_result(attempt: Attempt, workspace: Workspace, returned: Any) -> dict[str, Any]:
@@ -105,6 +109,11 @@ def success_result(attempt: Attempt, workspace: Workspace, returned: Any) -> dic
         workspace.publish(made.output)
         result["output_ref"] = attempt.directive.output_ref
     return result
+
+
+def publishes(attempt: Attempt, returned: Any) -> bool:
+    """Whether making the RESULT copies a file, which may take long."""
+    return isinstance(returned, Result) and returned.output is not None and attempt.directive.last_step
 
 
 def stopped_result(attempt: Attempt) -> dict[str, Any] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -52,6 +51,10 @@ class CallbackClient:
         async with self._spool.running():
             yield
 
+    async def pace(self) -> None:
+        """What is awaited before more directives are pulled, see `Spool.pace`."""
+        await self._spool.pace()
+
     async def send(self, callback: Callback, seconds_max: float | None = None) -> CallbackAnswer:
         """Retry until there is a real answer, or until `seconds_max` have passed; then return the last answer."""
         deadline = time.monotonic() + seconds_max if seconds_max is not None else None
@@ -64,18 +67,22 @@ class CallbackClient:
             wait = backoff_seconds(failures, answer.retry_after_seconds)
             failures += 1
             if answer.code not in TRY_AGAIN or (deadline is not None and time.monotonic() + wait >= deadline):
-                return replace(answer, tries=tries)
+                return answer if tries == answer.tries else replace(answer, tries=tries)
             await asyncio.sleep(wait)
 
     async def _send_once(self, callback: Callback, seconds_max: float | None) -> CallbackAnswer:
         if len(self._spool) >= WAITING_MAX:
             return replace(NO_ANSWER, detail=f"{WAITING_MAX} callbacks are already waiting")
-        answered: asyncio.Future[CallbackAnswer] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[CallbackAnswer] = loop.create_future()
         self._spool.add((callback, answered))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds_max):
-                return await answered
-        return NO_ANSWER
+        if seconds_max is None:
+            return await answered
+        expiry = loop.call_later(seconds_max, _expire, answered)
+        try:
+            return await answered
+        finally:
+            expiry.cancel()
 
     async def _send_batch(self, batch: list[Waiting]) -> float:
         waiting = [one for one in batch if not one[1].done()]  # The caller may have given up since.
@@ -109,6 +116,11 @@ class CallbackClient:
         except Exception as error:
             log.exception("a %s of %s cannot be sent", callback.kind, callback.body.get("jobId"))
             return _unsendable(error)
+
+
+def _expire(answered: asyncio.Future[CallbackAnswer]) -> None:
+    if not answered.done():
+        answered.set_result(NO_ANSWER)
 
 
 def _unsendable(error: Exception) -> CallbackAnswer:

@@ -28,13 +28,14 @@ NAME_BYTES_MAX = 200
 def tenant_folder(tenant_id: str) -> str:
     """The name of a tenant's folder, in every root and in the workspace.
 
-    It is the tenant's id if every file system keeps that distinct from all other ids. A long id, one that begins with a
-    dot, or one that a file system might equate with another (`é` has two encodings) is replaced by its digest.
+    It is the tenant's id if every file system, and Azure Blob, keeps that distinct from all other ids. A long id, one
+    that begins or ends with a dot, or one that a file system might equate with another (`é` has two encodings) is
+    replaced by its digest.
     """
     is_folded = unicodedata.normalize("NFKC", tenant_id).casefold() == tenant_id
-    is_one_name = tenant_id.isprintable() and "/" not in tenant_id and tenant_id[:1] not in ("", ".", "~")
+    is_one_name = tenant_id.isprintable() and not {"/", "\\"} & {*tenant_id} and tenant_id[:1] not in ("", ".", "~")
     name = tenant_id.encode("utf-8", "surrogatepass")
-    if is_folded and is_one_name and len(name) <= NAME_BYTES_MAX:
+    if is_folded and is_one_name and not tenant_id.endswith(".") and len(name) <= NAME_BYTES_MAX:
         return tenant_id
     return f"~{hashlib.sha256(name).hexdigest()}"
 
@@ -84,14 +85,14 @@ class FileRoots:
     def writable(self, tenant_id: str) -> tuple[Path, ...]:
         return tuple(root.folder(tenant_id) for root in self.roots if not root.readonly)
 
-    def place_to_read(self, tenant_id: str, path: Path, what: str, workspace_root: Path) -> Place:
+    def place_to_read(self, tenant_id: str, path: Path, what: str, workspace_root: Path | None) -> Place:
         """Raises `NonRetryable` for a path that the tenant may not read, whatever is there.
 
         Under `workspace_root` other tenants' jobs have their files, even if a shared root contains it.
         """
         return self._place(self.roots, tenant_id, path, what, workspace_root, "read")
 
-    def place_to_write(self, tenant_id: str, path: Path, what: str, workspace_root: Path) -> Place:
+    def place_to_write(self, tenant_id: str, path: Path, what: str, workspace_root: Path | None) -> Place:
         roots = [root for root in self.roots if not root.readonly]
         return self._place(roots, tenant_id, path, what, workspace_root, "written")
 
@@ -99,11 +100,11 @@ class FileRoots:
         return self.private is not None and path.is_relative_to(self.private)
 
     def _place(
-        self, roots: Sequence[FileRoot], tenant_id: str, path: Path, what: str, workspace_root: Path, verb: str
+        self, roots: Sequence[FileRoot], tenant_id: str, path: Path, what: str, workspace_root: Path | None, verb: str
     ) -> Place:
         for root in roots:
             place = root.place(tenant_id, path)
-            if place is not None and not path.is_relative_to(workspace_root):
+            if place is not None and not (workspace_root and path.is_relative_to(workspace_root)):
                 return place
         folders = ", ".join(f"{root.folder(tenant_id)}/" for root in roots) or "no folder"
         raise NonRetryable("PATH_FORBIDDEN", f"the {what} may not be {verb} there; allowed for this tenant: {folders}")
@@ -127,11 +128,17 @@ def read_file_roots(setting: str, data: str, protected: Iterable[str | Path] = (
     return FileRoots((*own, *configured, samples), private=data_folder.resolve())
 
 
-def _read_root(entry: str, reserved: Iterable[Path]) -> FileRoot:
-    text, marks = entry, set()
-    while mark := next((one for one in (SHARED, READONLY) if text.startswith(one)), None):
+def without_marks(entry: str) -> tuple[str, set[str]]:
+    """An entry of a setting without its marks, and these."""
+    marks = set()
+    while mark := next((one for one in (SHARED, READONLY) if entry.startswith(one)), None):
         marks.add(mark)
-        text = text.removeprefix(mark)
+        entry = entry.removeprefix(mark)
+    return entry, marks
+
+
+def _read_root(entry: str, reserved: Iterable[Path]) -> FileRoot:
+    text, marks = without_marks(entry)
     path = Path(text)
     if not path.is_absolute() or ".." in path.parts:
         raise ServiceUnusable(

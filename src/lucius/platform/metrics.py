@@ -9,7 +9,6 @@ from lucius.platform.orchestrator import Callback, CallbackAnswer
 class Metrics(KitMetrics):
     def __init__(self, service: str) -> None:
         super().__init__("lucius_platform", "service", service)
-        self._service = service
         self._directives = self.counter("directives", "Directives received.", "seen")
         self._attempts = self.counter("attempts", "Attempts ended.", "step_type", "outcome")
         self._work = self.histogram("work_seconds", "How long attempts were in work.", "step_type")
@@ -18,14 +17,14 @@ class Metrics(KitMetrics):
         self._owed = self.gauge("results_owed", "RESULTs not yet answered.")
 
     def directive(self, seen: str) -> None:
-        self._directives.labels(self._service, seen).inc()
+        self.series(self._directives, seen).inc()
 
     def attempt(self, step_type: str, outcome: str, seconds: float) -> None:
-        self._attempts.labels(self._service, step_type, outcome).inc()
-        self._work.labels(self._service, step_type).observe(seconds)
+        self.series(self._attempts, step_type, outcome).inc()
+        self.series(self._work, step_type).observe(seconds)
 
     def callback(self, callback: Callback, answer: CallbackAnswer) -> None:
-        self._callbacks.labels(self._service, callback.kind, answer.code).inc()
+        self.series(self._callbacks, callback.kind, answer.code).inc()
 
     def in_work(self, count: int) -> None:
         self._in_work.set(count)

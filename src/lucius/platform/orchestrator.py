@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lucius.client.call import Call, Json
 from lucius.client.calls import services
 from lucius.client.errors import ClientError, Unreachable, content_of
 from lucius.client.retrying import WAITS_SATURATED
-from lucius.client.transport import AsyncTransport, TransportOptions
+from lucius.client.transport import TransportOptions
 from lucius.kit import consumer as kit
 from lucius.kit.identity import Identity
 from lucius.platform.settings import PlatformSettings, key_now
+
+if TYPE_CHECKING:
+    from lucius.client.async_transport import AsyncTransport
 
 TRY_AGAIN = frozenset({"UNREACHABLE", "UNAVAILABLE", "INTERNAL", "RATE_LIMITED", WAITS_SATURATED})
 """Codes after which the same call may be repeated: nothing was decided."""
@@ -68,6 +71,9 @@ class PullFailed(kit.PullFailed):
 def open_transport(settings: PlatformSettings, identity: Identity | None = None) -> AsyncTransport:
     told = None if identity is None else identity.headers
     options = TransportOptions(refreshed_key=lambda: key_now(settings), told=told)
+    # Imported when a service runs, not when its code is imported.
+    from lucius.client.async_transport import AsyncTransport
+
     return AsyncTransport(settings.orchestrator_url, settings.api_key, options)
 
 

@@ -10,23 +10,26 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from lucius.platform.errors import NonRetryable
 from lucius.platform.file_roots import Place
 
 TEMPORARY_PREFIX = ".lucius-"
+COPY_BYTES = 1024 * 1024
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a FIFO would wait for a writer.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def read_file(place: Place, what: str, bytes_max: int, ref: str) -> bytes:
-    """The file's content. Raises `NonRetryable`, naming the ref, if the file does not exist or may not be read."""
+def open_file(place: Place, what: str, bytes_max: int, ref: str) -> BinaryIO:
+    """The file, to read from. Raises `NonRetryable`, naming the ref, if it does not exist or may not be read."""
     if not place.names:
         raise NonRetryable("INPUT_NOT_A_FILE", f"the {what} names the folder {place.root}/")
     try:
@@ -37,14 +40,15 @@ def read_file(place: Place, what: str, bytes_max: int, ref: str) -> bytes:
         raise NonRetryable("INPUT_FORBIDDEN", f"the {what} {ref} may not be read") from error
     try:
         _check_readable(os.fstat(handle), place, what, bytes_max)
-        with os.fdopen(handle, "rb", closefd=False) as file:
-            return file.read(bytes_max)
-    finally:
+        return os.fdopen(handle, "rb")
+    except BaseException:
         os.close(handle)
+        raise
 
 
-def write_file(place: Place, what: str, content: bytes) -> None:
-    """Write the whole file, creating its folders. Raises `NonRetryable` if there is a link or a folder in its place."""
+def write_file(place: Place, what: str, content: bytes | Path) -> None:
+    """Write the whole file, creating its folders; the content of another file is copied. Raises `NonRetryable` if
+    there is a link or a folder in its place."""
     folder_mode, file_mode = (0o700, 0o600) if place.is_private else (0o755, 0o644)
     place.root.mkdir(folder_mode, parents=True, exist_ok=True)
     with _folder_of(place, what, folder_mode) as folder:
@@ -62,6 +66,15 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
         _replace(folder, path.name, content, mode)
     finally:
         os.close(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """A new name in a folder is durable only after the folder is synced."""
+    handle = os.open(folder, _FOLDER)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _open_to_read(place: Place, what: str) -> int:
@@ -137,13 +150,17 @@ def _link_refused(what: str, name: str) -> NonRetryable:
     return NonRetryable("PATH_FORBIDDEN", f"the {what} contains the symbolic link {name!r}; name the file itself")
 
 
-def _replace(folder: int, name: str, content: bytes, mode: int) -> None:
+def _replace(folder: int, name: str, content: bytes | Path, mode: int) -> None:
     """Readers see the complete old or new file, even after a crash, because the content is synced first."""
     temporary = f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
     handle = os.open(temporary, _CREATE, mode, dir_fd=folder)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            if isinstance(content, Path):
+                with content.open("rb") as source:
+                    shutil.copyfileobj(source, file, COPY_BYTES)
+            else:
+                file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)

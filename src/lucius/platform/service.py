@@ -24,6 +24,7 @@ from lucius.platform.file_roots import read_file_roots
 from lucius.platform.idempotency_store import IdempotencyStore, MemoryStore
 from lucius.platform.metrics import Metrics
 from lucius.platform.orchestrator import Orchestrator, open_transport
+from lucius.platform.remote_files import RemoteFiles, open_remote_files
 from lucius.platform.settings import PlatformSettings, name_of, read_settings
 from lucius.platform.sources import HttpSource, Source
 from lucius.platform.sqlite_store import SqliteStore
@@ -82,9 +83,10 @@ class PlatformService:
         settings: PlatformSettings | None = None,
         *,
         bus: KitBus | None = None,
+        remote: RemoteFiles | None = None,
     ) -> None:
-        """Serve until `stop` is set, in the caller's event loop. `bus` is used instead of the one that the settings
-        name. Raises `ServiceUnusable`."""
+        """Serve until `stop` is set, in the caller's event loop. `bus` and `remote` are used instead of those that the
+        settings name. Raises `ServiceUnusable`."""
         if not self.steps:
             raise ServiceUnusable("the service has no step; decorate a function with @service.step(...)")
         settings = settings or read_settings()
@@ -96,7 +98,8 @@ class PlatformService:
         async with AsyncExitStack() as stack:
             traces = open_traces(self.name, settings.otlp_endpoint)
             stack.callback(traces.close)
-            store = open_store(settings, self.name)
+            remote = remote or stack.enter_context(open_remote_files(settings))
+            store = open_store(settings, self.name, remote)
             owed = await store.open()
             stack.push_async_callback(store.close)
             runner = StepRunner(settings.rehearsing, settings.error_frames)
@@ -133,6 +136,7 @@ class PlatformService:
                 concurrency=settings.concurrency,
                 work_seconds_max=settings.work_seconds_max,
                 files=files,
+                remote=remote,
                 instance=identity.instance,
             )
             identity.in_work = lambda: worker.slots.taken
@@ -142,7 +146,9 @@ class PlatformService:
                 worker.owe(one)
             try:
                 capacities = (worker.slots, worker.owed)
-                await Consumer(self.name, "directives", source.receive, capacities, worker.take, health, log).run(stop)
+                await Consumer(
+                    self.name, "directives", source.receive, capacities, worker.take, health, log, over_http.pace
+                ).run(stop)
             finally:
                 await worker.drain(settings.drain_seconds)
 
@@ -154,8 +160,8 @@ def _check_bus(settings: PlatformSettings, bus: KitBus | None) -> None:
         raise ServiceUnusable(f"{name_of('callbacks')}=bus needs directives from the bus: set {name_of('bus')}")
 
 
-def open_store(settings: PlatformSettings, service: str) -> IdempotencyStore:
+def open_store(settings: PlatformSettings, service: str, remote: RemoteFiles) -> IdempotencyStore:
     folder = Path(settings.state) / service
     if settings.store == "memory":
         return MemoryStore()
-    return WorkspaceStore(folder) if settings.store == "workspace" else SqliteStore(folder)
+    return WorkspaceStore(folder, remote) if settings.store == "workspace" else SqliteStore(folder)

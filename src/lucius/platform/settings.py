@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lucius.azure.credential import CREDENTIALS
 from lucius.client.addresses import is_loopback
 from lucius.client.keys import DATA_DEFAULT, DATA_VARIABLE, key_on_this_machine
 from lucius.kit import settings as kit
 from lucius.kit.settings import number, variable
 
 __all__ = ["PlatformSettings", "is_loopback", "key_now", "name_of", "read_settings"]
+
+
+def _secret(name: str) -> Any:
+    return field(default="", repr=False, metadata={"name": name})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +53,24 @@ class PlatformSettings:
     """The service's version, shown by `lucius workers`. Empty means that of the kit."""
     file_roots: str = variable("", "LUCIUS_PLATFORM_FILE_ROOTS")
     """More folders that `file://` refs may point to, comma-separated: see `file_roots`."""
+    blob_roots: str = variable("", "LUCIUS_PLATFORM_BLOB_ROOTS")
+    """Containers and prefixes that blob refs may name, comma-separated: see `blob_roots`."""
+    storage_account: str = variable("", "LUCIUS_STORAGE_ACCOUNT")
+    """The storage account of blob refs and blob workspaces."""
+    storage_sas: str = _secret("LUCIUS_STORAGE_SAS")
+    """A shared access signature of that account. Empty means the identity that `azure_credential` names."""
+    storage_connection: str = _secret("LUCIUS_STORAGE_CONNECTION")
+    """A connection string instead of both, for emulators and tests."""
+    azure_credential: str = variable("managed", "LUCIUS_AZURE_CREDENTIAL", choices=CREDENTIALS)
+    """Who this process is to Azure."""
+    azure_client_id: str = variable("", "LUCIUS_AZURE_CLIENT_ID")
+    """Which one, if the machine has several identities."""
+    https_hosts: str = variable("", "LUCIUS_PLATFORM_HTTPS_HOSTS")
+    """The only hosts that `https://` inputs are read from, comma-separated. Empty means every public host."""
+    https_seconds_max: float = number(300.0, 1, 86_400, "LUCIUS_PLATFORM_HTTPS_SECONDS_MAX")
+    """How long reading one `https://` input may take."""
+    private_addresses_allowed: bool = variable(False, "LUCIUS_PLATFORM_PRIVATE_ADDRESSES_ALLOWED")
+    """Whether `https://` inputs are read from private networks too."""
     data: str = variable(DATA_DEFAULT, DATA_VARIABLE)
     """The data folder: tenants' files are in `files` there, and the key of a server on this machine."""
     otlp_endpoint: str = variable("", "LUCIUS_OTLP_ENDPOINT")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import queue
+import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,10 @@ GROUP_MAX = 500
 KEEP_SECONDS = 7 * 86_400.0
 OPEN_SECONDS_MAX = 10.0
 FORGET_EVERY_SECONDS = 3_600.0
+SETTLE_SECONDS_MAX = 0.1
+"""How long the record that an attempt is settled waits for others to be written with."""
+
+log = logging.getLogger("lucius.platform")
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS attempts (
@@ -36,27 +41,57 @@ CREATE TABLE IF NOT EXISTS attempts (
 CREATE INDEX IF NOT EXISTS attempts_settled ON attempts (at) WHERE status = 'SETTLED';
 CREATE INDEX IF NOT EXISTS attempts_owed ON attempts (status) WHERE status <> 'SETTLED';
 """
-_OF_KEY = "WHERE job_id = ? AND step_id = ? AND attempt_no = ? AND lease_id = ?"
+
+
+def _items(*numbers: int) -> str:
+    """Items of a row, of several rows that are given as one JSON text."""
+    return ", ".join(f"json_extract(value, '$[{number}]')" for number in numbers)
+
+
+# Each statement is for all attempts of a group: the interpreter lock changes hands at every statement, and while the
+# event loop computes, getting it back takes longer than the statement.
+_ROWS = "json_each(?)"
+_KEY = f"({_items(0, 1, 2, 3)})"
+_IS_KEY = f"(job_id, step_id, attempt_no, lease_id) = {_KEY}"
+KNOWN = f"SELECT key, status FROM {_ROWS} JOIN attempts ON {_IS_KEY}"  # noqa: S608 - constants
 # Until the work is finished, `result` is what is sent if the process does not survive it.
-BEGIN = "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, 'IN_WORK', ?, ?, ?) ON CONFLICT DO NOTHING"
-STATUS = f"SELECT status FROM attempts {_OF_KEY}"  # noqa: S608 - a constant
-FINISH = f"UPDATE attempts SET status = 'FINISHED', result = ?, at = ? {_OF_KEY}"  # noqa: S608
-SETTLE = f"UPDATE attempts SET status = 'SETTLED', result = NULL, token = NULL, at = ? {_OF_KEY}"  # noqa: S608
-DROP = f"DELETE FROM attempts {_OF_KEY}"  # noqa: S608
+BEGIN = f"INSERT INTO attempts SELECT {_items(0, 1, 2, 3, 4)}, 'IN_WORK', {_items(5, 6, 7)} FROM {_ROWS}"  # noqa: S608
+FINISH = f"""UPDATE attempts SET status = 'FINISHED', result = {_items(4)}, at = {_items(5)}
+             FROM {_ROWS} WHERE {_IS_KEY}"""  # noqa: S608
+SETTLE = f"""UPDATE attempts SET status = 'SETTLED', result = NULL, token = NULL, at = {_items(4)}
+             FROM {_ROWS} WHERE {_IS_KEY}"""  # noqa: S608
+DROP = f"""DELETE FROM attempts WHERE (job_id, step_id, attempt_no, lease_id) IN
+           (SELECT {_items(0, 1, 2, 3)} FROM {_ROWS})"""  # noqa: S608
 OWED = """SELECT job_id, step_id, attempt_no, lease_id, tenant_id, token, result FROM attempts
           WHERE status <> 'SETTLED' ORDER BY at"""
 INTERRUPT = "UPDATE attempts SET status = 'FINISHED', result = COALESCE(result, ?) WHERE status = 'IN_WORK'"
 FORGET = "DELETE FROM attempts WHERE status = 'SETTLED' AND at < ?"
 
-Work = Callable[[sqlite3.Connection], Any]
-Waiting = tuple[Work, "asyncio.Future[Any]"]
+Row = tuple[Any, ...]
+"""The key of an attempt, and what is recorded with it; for `RUN`, what is called with the connection."""
+
+
+class Act(StrEnum):
+    RUN = "RUN"
+    BEGIN = "BEGIN"
+    FINISH = "FINISH"
+    SETTLE = "SETTLE"
+    DROP = "DROP"
+
+
+Waiting = tuple[Act, Row, "asyncio.Future[Any] | None"]
+"""What is to be recorded, and who waits for it."""
 
 
 class SqliteStore:
     def __init__(self, folder: Path) -> None:
         self._folder = StateFolder(folder)
-        self._queue: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
+        self._waiting: deque[Waiting] = deque()
+        self._wakes = threading.Event()
+        self._is_closing = False
         self._thread: threading.Thread | None = None
+        self._wakes_soon = False
+        self._wakes_later: asyncio.TimerHandle | None = None
         self._forgotten_at = 0.0
 
     async def open(self) -> list[Owed]:
@@ -66,7 +101,7 @@ class SqliteStore:
         self._thread.start()
         try:
             async with asyncio.timeout(OPEN_SECONDS_MAX):
-                return await self._do(_prepare)  # type: ignore[no-any-return]
+                return await self._do(Act.RUN, (_prepare,))  # type: ignore[no-any-return]
         except (StoreFailed, TimeoutError) as error:
             await self.close()
             reason = str(error) or f"not opened within {OPEN_SECONDS_MAX:g} s"
@@ -78,68 +113,71 @@ class SqliteStore:
     async def begin(self, directive: Directive) -> Seen:
         result = json.dumps(interrupted(directive))
         row = (*directive.key, directive.tenant_id, directive.callback_token, result, time.time())
-
-        def begin(connection: sqlite3.Connection) -> Seen:
-            if connection.execute(BEGIN, row).rowcount:
-                return Seen.NEW
-            return Seen(connection.execute(STATUS, directive.key).fetchone()[0])
-
-        return await self._do(begin)  # type: ignore[no-any-return]
+        return await self._do(Act.BEGIN, row)  # type: ignore[no-any-return]
 
     async def finish(self, directive: Directive, result: dict[str, Any]) -> None:
-        text = json.dumps(result)
-        await self._do(lambda connection: connection.execute(FINISH, (text, time.time(), *directive.key)))
+        await self._do(Act.FINISH, (*directive.key, json.dumps(result), time.time()))
 
     async def settle(self, key: AttemptKey) -> None:
-        await self._do(lambda connection: connection.execute(SETTLE, (time.time(), *key)))
+        """Returns at once: this record is written together with the next one, or soon if there is none."""
+        if self._thread is None:
+            raise StoreFailed("the store is closed")
+        self._waiting.append((Act.SETTLE, (*key, time.time()), None))
+        if not self._wakes_soon and self._wakes_later is None:
+            self._wakes_later = asyncio.get_running_loop().call_later(SETTLE_SECONDS_MAX, self._wake)
 
     async def drop(self, key: AttemptKey) -> None:
-        await self._do(lambda connection: connection.execute(DROP, key))
+        await self._do(Act.DROP, tuple(key))
 
     async def close(self) -> None:
         if self._thread is not None:
             thread, self._thread = self._thread, None  # Later calls are refused instead of lost.
-            self._queue.put(None)
+            self._is_closing = True
+            self._wake()
             await asyncio.to_thread(thread.join, OPEN_SECONDS_MAX)
         self._folder.release()
 
-    def _do(self, work: Work) -> asyncio.Future[Any]:
-        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    def _do(self, act: Act, row: Row) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
         if self._thread is None:
             done.set_exception(StoreFailed("the store is closed"))
-        else:
-            self._queue.put((work, done))
+            return done
+        self._waiting.append((act, row, done))
+        if not self._wakes_soon:
+            # Not at once: what else is recorded in this round of the event loop shares the commit.
+            self._wakes_soon = True
+            loop.call_soon(self._wake)
         return done
+
+    def _wake(self) -> None:
+        self._wakes_soon = False
+        if self._wakes_later is not None:
+            self._wakes_later.cancel()
+            self._wakes_later = None
+        self._wakes.set()
 
     def _write(self, loop: asyncio.AbstractEventLoop) -> None:
         """The thread: writes everything that has accumulated in one transaction."""
         connection: sqlite3.Connection | None = None
-        ended = False
-        while not ended:
-            group: list[Waiting] = []
-            first = self._queue.get()
-            while first is not None:
-                group.append(first)
-                if len(group) >= GROUP_MAX or self._queue.empty():
-                    break
-                first = self._queue.get()
-            ended = first is None
-            outcomes: list[Any]
-            try:
-                connection = connection or _connect(self._folder.path / FILE)
-                outcomes = self._commit(connection, group)
-            except Exception as error:  # The thread must survive: there is no other.
-                outcomes = [StoreFailed(f"{type(error).__name__}: {error}")] * len(group)
-            _deliver(loop, group, outcomes)
+        while not self._is_closing or self._waiting:
+            self._wakes.wait()
+            self._wakes.clear()
+            while group := [self._waiting.popleft() for _ in range(min(GROUP_MAX, len(self._waiting)))]:
+                outcomes: list[Any]
+                try:
+                    connection = connection or _connect(self._folder.path / FILE)
+                    outcomes = self._commit(connection, group)
+                except Exception as error:  # The thread must survive: there is no other.
+                    outcomes = [StoreFailed(f"{type(error).__name__}: {error}")] * len(group)
+                _deliver(loop, group, outcomes)
         if connection is not None:
             connection.close()
 
     def _commit(self, connection: sqlite3.Connection, group: list[Waiting]) -> list[Any]:
-        if not group:
-            return []
         connection.execute("BEGIN IMMEDIATE")
         try:
-            outcomes = [work(connection) for work, _ in group]
+            outcomes = _record(connection, group)
             if time.monotonic() - self._forgotten_at > FORGET_EVERY_SECONDS:
                 connection.execute(FORGET, (time.time() - KEEP_SECONDS,))
                 self._forgotten_at = time.monotonic()
@@ -149,6 +187,37 @@ class SqliteStore:
                 connection.execute("ROLLBACK")
             raise
         return outcomes
+
+
+def _record(connection: sqlite3.Connection, group: list[Waiting]) -> list[Any]:
+    """An outcome for each. Attempts begin last: what else is in the group about the same attempt came before."""
+    rows: dict[Act, list[Row]] = {act: [] for act in Act}
+    for act, row, _ in group:
+        rows[act].append(row)
+    for act, statement in ((Act.FINISH, FINISH), (Act.SETTLE, SETTLE), (Act.DROP, DROP)):
+        if rows[act]:
+            connection.execute(statement, (json.dumps(rows[act]),))
+    seen = iter(_begin(connection, rows[Act.BEGIN]))
+    outcomes: list[Any] = []
+    for act, row, _ in group:
+        outcomes.append(next(seen) if act is Act.BEGIN else row[0](connection) if act is Act.RUN else None)
+    return outcomes
+
+
+def _begin(connection: sqlite3.Connection, rows: list[Row]) -> list[Seen]:
+    if not rows:
+        return []
+    known = {number: Seen(status) for number, status in connection.execute(KNOWN, (json.dumps(rows),))}
+    claimed: dict[Row, Row] = {}
+    seen: list[Seen] = []
+    for number, row in enumerate(rows):
+        key = row[:4]
+        seen.append(known.get(number) or (Seen.IN_WORK if key in claimed else Seen.NEW))
+        if seen[-1] is Seen.NEW:
+            claimed[key] = row
+    if claimed:
+        connection.execute(BEGIN, (json.dumps(list(claimed.values())),))
+    return seen
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -177,8 +246,10 @@ def _prepare(connection: sqlite3.Connection) -> list[Owed]:
 
 def _deliver(loop: asyncio.AbstractEventLoop, group: list[Waiting], outcomes: list[Any]) -> None:
     def deliver() -> None:
-        for (_, done), outcome in zip(group, outcomes, strict=True):
-            if done.done():
+        for (act, row, done), outcome in zip(group, outcomes, strict=True):
+            if done is None and isinstance(outcome, StoreFailed):
+                log.warning("%s/%s: %s could not be recorded: %s", row[0], row[1], act, outcome)
+            if done is None or done.done():
                 continue
             if isinstance(outcome, StoreFailed):
                 done.set_exception(outcome)

@@ -11,14 +11,14 @@ import contextlib
 import inspect
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lucius.kit.threads import DaemonThreads, in_thread
-from lucius.platform.attempt import Attempt, stopped_result, success_result
+from lucius.kit.threads import in_thread
+from lucius.kit.work_loop import WorkLoop
+from lucius.platform.attempt import Attempt, publishes, stopped_result, success_result
 from lucius.platform.errors import classified, failure_result
 from lucius.platform.frames import last_frames
 from lucius.platform.workspace import Workspace
@@ -77,18 +77,19 @@ class StepRunner:
         """`has_frames`: whether a failure tells where it was raised."""
         self._rehearsing = rehearsing
         self._has_frames = has_frames
-        self._work_loop: asyncio.AbstractEventLoop | None = None
+        self._work_loop: WorkLoop[Outcome] | None = None
 
     def start(self, step: Step, attempt: Attempt) -> asyncio.Future[Outcome]:
         """The outcome, once the work has really ended: a thread cannot be stopped from outside."""
         if step.is_async:
-            work = self._async_outcome(step, attempt)
-            return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop_for_work()))
+            if self._work_loop is None:
+                self._work_loop = WorkLoop(WORK_THREADS_MAX)
+            return self._work_loop.start(self._async_outcome(step, attempt))
         return in_thread(lambda: self._plain_outcome(step, attempt), attempt.directive.label)
 
     def close(self) -> None:
         if self._work_loop is not None:
-            self._work_loop.call_soon_threadsafe(self._work_loop.stop)
+            self._work_loop.stop()
             self._work_loop = None
 
     def _plain_outcome(self, step: Step, attempt: Attempt) -> Outcome:
@@ -110,6 +111,8 @@ class StepRunner:
                 await asyncio.to_thread(self._rehearse, attempt)
             attempt.check()
             returned = await step.call(attempt, workspace)
+            if not publishes(attempt, returned):
+                return success_result(attempt, workspace, returned)
             return await asyncio.to_thread(success_result, attempt, workspace, returned)
         except asyncio.CancelledError:
             if attempt.stopped is None:
@@ -138,38 +141,7 @@ class StepRunner:
             attempt.check()
             time.sleep(LOOK_SECONDS)
 
-    def _loop_for_work(self) -> asyncio.AbstractEventLoop:
-        if self._work_loop is None:
-            self._work_loop = asyncio.new_event_loop()
-            self._work_loop.set_default_executor(DaemonThreads(WORK_THREADS_MAX))
-            threading.Thread(target=_run_loop, args=(self._work_loop,), name="lucius-steps", daemon=True).start()
-        return self._work_loop
-
 
 def _cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
     with contextlib.suppress(RuntimeError):  # The loop has ended, and the task with it.
         loop.call_soon_threadsafe(task.cancel)
-
-
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        while not _ran_until_stopped(loop):
-            pass
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-    finally:
-        loop.close()
-
-
-def _ran_until_stopped(loop: asyncio.AbstractEventLoop) -> bool:
-    try:
-        loop.run_forever()
-    except (SystemExit, KeyboardInterrupt):
-        # Raised by a task that a step function started; the work of other steps continues.
-        log.exception("a task of a step function tried to exit the process")
-        return False
-    return True

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from lucius.kit.consumer import Capacity
 from lucius.kit.health import Health
@@ -26,6 +26,7 @@ from lucius.platform.file_roots import FileRoots
 from lucius.platform.idempotency_store import REPLY_LANE, IdempotencyStore, Owed, Seen, StoreFailed, reply_lane
 from lucius.platform.metrics import Metrics
 from lucius.platform.orchestrator import GIVE_UP, TRY_AGAIN, Callback, CallbackAnswer
+from lucius.platform.remote_files import RemoteFiles
 from lucius.platform.settings import name_of
 from lucius.platform.sources import Delivery
 from lucius.platform.steps import Outcome, Step, StepRunner
@@ -39,10 +40,14 @@ PROGRESS_STEP = 0.1
 OWED_MAX = 1_000
 """While this many RESULTs are unanswered, no more directives are taken."""
 GIVE_BACK_SECONDS = 3.0
+EAGER_ACK_SECONDS = 0.02
+"""How long the ACK of an eager step waits for its RESULT, so that both travel together."""
 HEARTBEAT_SECONDS_MIN = 0.05
 HOST_CHARACTERS_MAX = 80
 RESULT_CONTEXT = ("completed_at", "correlation_id", "traceparent")
 """What a RESULT has besides its outcome."""
+
+T = TypeVar("T")
 
 log = logging.getLogger("lucius.platform")
 
@@ -61,6 +66,7 @@ class Worker:
         concurrency: int,
         work_seconds_max: float,
         files: FileRoots,
+        remote: RemoteFiles | None = None,
         instance: str = "",
     ) -> None:
         self._steps = steps
@@ -72,6 +78,7 @@ class Worker:
         self._traces = traces
         self._work_seconds_max = work_seconds_max
         self._files = files
+        self._remote = remote
         self._instance = instance or instance_name()
         """Distinguishes the orchestrator's answers to this replica from those to others."""
         self.slots = Capacity(concurrency)
@@ -147,14 +154,18 @@ class Worker:
 
     async def _attempt(self, delivery: Delivery, directive: Directive) -> asyncio.Future[Outcome] | None:
         """One attempt from its ACK to its recorded RESULT; returns the work's future, which may outlive it."""
-        attempt = self._attempts[directive.key] = Attempt(directive, self._files)
+        attempt = self._attempts[directive.key] = Attempt(directive, self._files, self._remote)
         step = self._steps.get(directive.step_type)
         work: asyncio.Future[Outcome] | None = None
-        acking: asyncio.Future[bool] | None = None
+        acking: asyncio.Task[bool] | None = None
         try:
             with self._traces.attempt(directive) as span:
-                acking = asyncio.ensure_future(self._ack(delivery, attempt, span.traceparent))
-                if not (step and step.eager) and not await acking:
+                ack = self._ack(delivery, attempt, span.traceparent)
+                with_result: asyncio.Future[None] | None = None
+                if step is not None and step.eager:
+                    with_result = asyncio.get_running_loop().create_future()
+                    acking = asyncio.create_task(_within(EAGER_ACK_SECONDS, with_result, ack))
+                elif not await ack:
                     return None
                 started = time.monotonic()
                 if step is None:
@@ -167,8 +178,15 @@ class Worker:
                 outcome = _outcome_of(result)
                 span.ended(outcome)
                 self._metrics.attempt(directive.step_type, outcome, time.monotonic() - started)
-                await self._conclude(directive, result, span.traceparent)
-            await acking
+                owed = await self._conclude(directive, result, span.traceparent)
+                if with_result is not None and acking is not None:
+                    if with_result.done():
+                        await acking  # It has left alone; its RESULT must not overtake it.
+                    _set(with_result)
+                if owed is not None:
+                    self.owe(owed, span.traceparent)
+            if acking is not None:
+                await acking
         finally:
             if acking is not None:
                 acking.cancel()
@@ -213,52 +231,59 @@ class Worker:
     ) -> Outcome:
         """The work's outcome, or that of stopping it. Sends heartbeats meanwhile, but not beyond the step's time."""
         seconds_max = min(self._work_seconds_max, step.timeout or self._work_seconds_max)
-        left = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        attempt.when_stopped(lambda: _set(loop, left))
-        beating = asyncio.create_task(self._keep_alive(attempt, traceparent))
-        waiting = asyncio.create_task(left.wait())
-        either: set[asyncio.Future[Any]] = {work, waiting}
+        loop, started = asyncio.get_running_loop(), time.monotonic()
+        changed: asyncio.Future[None] = loop.create_future()
+        work.add_done_callback(lambda _: _set(changed))
+        attempt.when_stopped(lambda: _set_in(loop, changed))
+        beating: list[asyncio.Task[None]] = []
+        beats_after = min(PROGRESS_LOOK_SECONDS, _heartbeat_seconds(attempt))
+        # Most work has ended by then, and needs no task for its heartbeats.
+        begin_beating = loop.call_later(
+            beats_after, lambda: beating.append(loop.create_task(self._keep_alive(attempt, traceparent, started)))
+        )
+        expiry = loop.call_later(seconds_max, _set, changed)
         try:
-            async with asyncio.timeout(seconds_max):
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-                if not work.done() and attempt.stopped is StopReason.CANCELLED:
-                    await asyncio.wait({work})  # It may finish; a RESULT must report how it ended.
-        except TimeoutError:
+            await changed
+            if not work.done() and attempt.stopped is StopReason.CANCELLED:
+                # It may finish; a RESULT must report how it ended.
+                await asyncio.wait({work}, timeout=max(0.0, started + seconds_max - time.monotonic()))
+        finally:
+            begin_beating.cancel()
+            expiry.cancel()
+            for task in beating:
+                task.cancel()
+            await asyncio.gather(*beating, return_exceptions=True)
+        if not work.done() and attempt.stopped in (None, StopReason.CANCELLED):
             attempt.stop(StopReason.STALE)
             limit = "its timeout" if seconds_max == step.timeout else name_of("work_seconds_max")
             text = f"{step.step_type} was not done within the {seconds_max:g} s that {limit} allows"
             return failure_result(Retryable("WORK_TIMEOUT", text))
-        finally:
-            for task in (beating, waiting):
-                task.cancel()
-            await asyncio.gather(beating, waiting, return_exceptions=True)
         if attempt.stopped is StopReason.STALE or not work.done():
             return stopped_result(attempt)
         error = work.exception()
         return work.result() if error is None else failure_result(Retryable("SERVICE_DEFECT", str(error)))
 
-    async def _keep_alive(self, attempt: Attempt, traceparent: str | None) -> None:
+    async def _keep_alive(self, attempt: Attempt, traceparent: str | None, started: float) -> None:
         """A heartbeat every third of the lease, and sooner to report progress."""
-        third = max(HEARTBEAT_SECONDS_MIN, attempt.directive.lease_seconds / 3)
-        sent_at, sent_progress = time.monotonic(), 0.0
+        third = _heartbeat_seconds(attempt)
+        sent_at, sent_progress = started, 0.0
         while attempt.stopped is not StopReason.STALE:
-            await asyncio.sleep(min(PROGRESS_LOOK_SECONDS, third))
             progress, note = attempt.progress, attempt.note
-            if time.monotonic() - sent_at < third and progress - sent_progress < PROGRESS_STEP:
-                continue
-            body = {"progress": progress, "note": note, "sent_at": _now()}
-            answer = await self._send("HEARTBEAT", attempt.directive, body, third, traceparent)
-            self._obey(attempt, answer)
-            if not answer.accepted:
-                log.warning("%s: HEARTBEAT answered %s %s", attempt.directive.label, answer.code, answer.detail)
-            sent_at, sent_progress = time.monotonic(), progress
+            if time.monotonic() - sent_at >= third or progress - sent_progress >= PROGRESS_STEP:
+                body = {"progress": progress, "note": note, "sent_at": _now()}
+                answer = await self._send("HEARTBEAT", attempt.directive, body, third, traceparent)
+                self._obey(attempt, answer)
+                if not answer.accepted:
+                    log.warning("%s: HEARTBEAT answered %s %s", attempt.directive.label, answer.code, answer.detail)
+                sent_at, sent_progress = time.monotonic(), progress
+            await asyncio.sleep(min(PROGRESS_LOOK_SECONDS, third))
 
-    async def _conclude(self, directive: Directive, result: Outcome, traceparent: str | None) -> None:
+    async def _conclude(self, directive: Directive, result: Outcome, traceparent: str | None) -> Owed | None:
+        """Record the RESULT; returns it unless none is wanted."""
         if result is None:
             log.info("%s: stopped, the attempt is no longer current", directive.label)
             await self._store.settle(directive.key)
-            return
+            return None
         if "error" in result:
             result["error"]["instance"] = self._instance
         result |= {"completed_at": _now(), **directive.context(traceparent), **reply_lane(directive)}
@@ -268,7 +293,7 @@ class Worker:
             # The RESULT matters more than its record: send it anyway; only a crash could lose it now.
             self._health.store_failed(str(error))
             log.error("%s: the RESULT could not be recorded: %s", directive.label, error)
-        self.owe(Owed(directive.key, directive.tenant_id, directive.callback_token, result), traceparent)
+        return Owed(directive.key, directive.tenant_id, directive.callback_token, result)
 
     async def _deliver(self, owed: Owed, traceparent: str | None) -> None:
         label = f"{owed.key.job_id}/{owed.key.step_id} attempt {owed.key.attempt_no}"
@@ -340,9 +365,32 @@ def _outcome_text(result: dict[str, Any]) -> str:
     return f"{_outcome_of(result)} ({' '.join(why.split())})"
 
 
-def _set(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+def _heartbeat_seconds(attempt: Attempt) -> float:
+    return max(HEARTBEAT_SECONDS_MIN, attempt.directive.lease_seconds / 3)
+
+
+async def _within(seconds: float, event: asyncio.Future[None], then: Coroutine[Any, Any, T]) -> T:
+    """Waits for the event, but not longer than that."""
+    expiry = asyncio.get_running_loop().call_later(seconds, _set, event)
+    try:
+        await event
+    except BaseException:
+        then.close()
+        raise
+    finally:
+        expiry.cancel()
+    return await then
+
+
+def _set(event: asyncio.Future[None]) -> None:
+    if not event.done():
+        event.set_result(None)
+
+
+def _set_in(loop: asyncio.AbstractEventLoop, event: asyncio.Future[None]) -> None:
+    """From any thread."""
     with suppress(RuntimeError):  # The loop has closed, and nothing waits any more.
-        loop.call_soon_threadsafe(event.set)
+        loop.call_soon_threadsafe(_set, event)
 
 
 def _keep(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:

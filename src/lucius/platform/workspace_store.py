@@ -1,8 +1,9 @@
 """Attempts as files: a claim in the attempt's workspace folder, and a note of this instance's unanswered RESULTs.
 
-Every replica that shares the workspace sees the claim, so a directive delivered to two of them is worked on once. The
-claim names its owner, because a note is written before its claim and may remain when another replica won the claim.
-Notes are in the state folder and read only by their owner.
+Every replica that shares the workspace sees the claim, so a directive delivered to two of them is worked on once,
+wherever they run: the workspace may be a shared folder, or in Azure Blob. The claim names its owner, because a note is
+written before its claim and may remain when another replica won the claim. Notes are in the state folder, with their
+callback tokens, and read only by their owner.
 """
 
 from __future__ import annotations
@@ -10,37 +11,40 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 import secrets
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lucius.azure.blob_errors import BlobFailed
+from lucius.platform.claims import ClaimBlob, ClaimFile, ClaimPlace, claim_place
 from lucius.platform.directive import AttemptKey, Directive
 from lucius.platform.errors import ServiceUnusable, StepFailed
 from lucius.platform.idempotency_store import INTERRUPTED, Owed, Seen, StoreFailed
-from lucius.platform.safe_files import write_atomically
+from lucius.platform.refs import blob_of
+from lucius.platform.remote_files import NO_ACCOUNT, RemoteFiles
+from lucius.platform.safe_files import sync_folder, write_atomically
 from lucius.platform.state_folder import StateFolder
-from lucius.platform.workspace import Workspace
 
-CLAIM = ".lucius-attempt"
 OWED = "owed"
 
 
 class Claim(NamedTuple):
-    path: Path | None
+    place: ClaimPlace | None
     """`None` if the workspace_ref is unusable: such an attempt fails before it writes anything."""
     owner: str
 
     def write(self, seen: Seen) -> None:
-        """Does not recreate folders of a workspace that was cleaned up meanwhile."""
-        if self.path is not None and self.path.parent.is_dir():
-            write_atomically(self.path, f"{seen} {self.owner}".encode())
-            _sync(self.path.parent)
+        if self.place is not None:
+            self.place.replace(f"{seen} {self.owner}".encode())
+
+    def read(self) -> tuple[Seen, str]:
+        return (Seen.IN_WORK, "") if self.place is None else self.place.read()
 
 
 class WorkspaceStore:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, remote: RemoteFiles | None = None) -> None:
         self._folder = StateFolder(folder)
+        self._remote = remote or RemoteFiles()
         self._claims: dict[AttemptKey, Claim] = {}
         self._beginning: set[AttemptKey] = set()
 
@@ -71,7 +75,7 @@ class WorkspaceStore:
     async def _guarded(self, work: Any, *arguments: Any) -> Any:
         try:
             return await asyncio.to_thread(work, *arguments)
-        except OSError as error:
+        except (OSError, BlobFailed) as error:
             raise StoreFailed(f"{type(error).__name__}: {error}") from error
 
     def _open(self) -> list[Owed]:
@@ -83,6 +87,9 @@ class WorkspaceStore:
         except OSError as error:
             self._folder.release()
             raise ServiceUnusable(f"{self._folder.path / OWED} cannot be used: {error.strerror}") from error
+        except BlobFailed as error:
+            self._folder.release()
+            raise ServiceUnusable(f"claims in the workspace cannot be read: {error}") from error
         except ServiceUnusable:
             self._folder.release()
             raise
@@ -91,12 +98,12 @@ class WorkspaceStore:
         try:
             content = json.loads(note.read_bytes())
             key, result = AttemptKey(*content["key"]), content["result"]
-            claim = Claim(Path(content["claim"]) if content["claim"] else None, content["owner"])
+            claim = Claim(self._place(content["claim"]) if content["claim"] else None, content["owner"])
             sent = result or {**INTERRUPTED, **content.get("context", {})}
             owed = Owed(key, content["tenant_id"], content["token"], sent)
         except (ValueError, KeyError, TypeError) as error:
             raise ServiceUnusable(f"{note} is damaged: {error}; move it away to start without it") from error
-        if result is None and claim.path is not None and _read_claim(claim.path)[1] != claim.owner:
+        if result is None and claim.place is not None and claim.read()[1] != claim.owner:
             note.unlink()  # Died between note and claim: this instance never began the attempt.
             return None
         self._claims[key] = claim
@@ -105,22 +112,40 @@ class WorkspaceStore:
     def _begin(self, directive: Directive) -> Seen:
         held = self._claims.get(directive.key)
         if held is not None:
-            return _read_claim(held.path)[0]
-        try:
-            path = Workspace(directive).path(CLAIM)
-        except StepFailed:
-            path = None
-        if path is not None:
-            if path.exists():
-                return _read_claim(path)[0]
-            path.parent.mkdir(parents=True, exist_ok=True)
-        claim = Claim(path, secrets.token_hex(16))
+            return held.read()[0]
+        place = self._claim_place(directive)
+        if place is not None and place.exists():
+            return place.read()[0]
+        claim = Claim(place, self._owner_before(directive.key) or secrets.token_hex(16))
         self._write_note(directive, claim, None)
-        if path is not None and not _create(path, f"{Seen.IN_WORK} {claim.owner}"):
-            self._note(directive.key).unlink(missing_ok=True)
-            return _read_claim(path)[0]
+        if place is not None and not place.create(f"{Seen.IN_WORK} {claim.owner}".encode()):
+            seen, owner = place.read()
+            if owner != claim.owner:
+                self._note(directive.key).unlink(missing_ok=True)
+                return seen
         self._claims[directive.key] = claim
         return Seen.NEW
+
+    def _owner_before(self, key: AttemptKey) -> str | None:
+        """As whom this instance tried to claim the attempt before: it may have, although it was not told."""
+        try:
+            return str(json.loads(self._note(key).read_bytes())["owner"])
+        except FileNotFoundError:
+            return None
+
+    def _claim_place(self, directive: Directive) -> ClaimPlace | None:
+        try:
+            return claim_place(directive, self._remote)
+        except StepFailed:
+            return None
+
+    def _place(self, text: str) -> ClaimPlace:
+        """As a note has it. Raises `ServiceUnusable` for a blob, if there is no storage account any more."""
+        if not text.startswith("blob:"):
+            return ClaimFile(Path(text))
+        if self._remote.blobs is None:
+            raise ServiceUnusable(f"attempts of the last start are claimed in Azure Blob, and {NO_ACCOUNT}")
+        return ClaimBlob(blob_of(text, "claim", ""), self._remote.blobs)
 
     def _finish(self, directive: Directive, result: dict[str, Any]) -> None:
         claim = self._claims[directive.key]
@@ -135,8 +160,8 @@ class WorkspaceStore:
 
     def _drop(self, key: AttemptKey) -> None:
         claim = self._claims.get(key)
-        if claim is not None and claim.path is not None:
-            claim.path.unlink(missing_ok=True)
+        if claim is not None and claim.place is not None:
+            claim.place.delete()
         self._forget(key)
 
     def _forget(self, key: AttemptKey) -> None:
@@ -150,7 +175,7 @@ class WorkspaceStore:
     def _write_note(self, directive: Directive, claim: Claim, result: dict[str, Any] | None) -> None:
         content = {
             "key": directive.key,
-            "claim": str(claim.path) if claim.path else None,
+            "claim": str(claim.place) if claim.place else None,
             "owner": claim.owner,
             "tenant_id": directive.tenant_id,
             "token": directive.callback_token,
@@ -159,36 +184,4 @@ class WorkspaceStore:
         }
         note = self._note(directive.key)
         write_atomically(note, json.dumps(content).encode(), 0o600)
-        _sync(note.parent)
-
-
-def _create(path: Path, content: str) -> bool:
-    """Whether this call created the file; of concurrent calls only one does."""
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    except FileExistsError:
-        return False
-    with os.fdopen(handle, "w") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    _sync(path.parent)
-    return True
-
-
-def _sync(folder: Path) -> None:
-    """A new name in a folder is durable only after the folder is synced."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _read_claim(path: Path | None) -> tuple[Seen, str]:
-    """The state and owner of a claim; a missing or incomplete claim counts as another replica's work."""
-    try:
-        seen, _, owner = path.read_text("utf-8").partition(" ") if path is not None else ("", "", "")
-        return Seen(seen), owner
-    except (ValueError, FileNotFoundError, NotADirectoryError):
-        return Seen.IN_WORK, ""
+        sync_folder(note.parent)

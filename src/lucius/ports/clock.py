@@ -14,7 +14,7 @@ class Clock(Protocol):
 
     @property
     def skew_seconds(self) -> float:
-        """How far the machine's clock is ahead of `now`; 0 if `now` is the machine's clock."""
+        """How far the machine's clock is ahead of `now`, or of the clock that it is compared with; 0 if of none."""
         ...
 
     def job_id(self) -> str:

@@ -19,16 +19,19 @@ class ConsoleToken(Struct, frozen=True, kw_only=True):
     token_hash: str
     kind: TokenKind
     key_hash: str
-    """SHA-256 of the API key that the token stands for: it is good only as long as that key is."""
+    """Whose it is: the SHA-256 of an API key, without which the token is not good any more, or, with a `person`, a
+    hash that names that person."""
     created_at: Instant
     expires_at: Instant
+    person: str | None = None
+    """Whom an issuer of OpenID Connect signed in, as JSON; None if the token stands for an API key."""
 
 
 class ConsoleTokens(Protocol):
     """Every method raises `DatabaseUnavailable` if it cannot be carried out, and then nothing was written."""
 
     async def add(self, token: ConsoleToken, kept_max: int) -> None:
-        """Keep a token, and of its key at most `kept_max` of its kind, the newest. Expired ones are deleted."""
+        """Keep a token, and of its owner at most `kept_max` of its kind, the newest. Expired ones are deleted."""
         ...
 
     async def exchange(self, link_hash: str, session: ConsoleToken, kept_max: int) -> ConsoleToken | None:

@@ -38,6 +38,10 @@ class DatabaseUnavailable(Exception):
     """The database is unreachable, full, locked or broken; the transaction did not happen."""
 
 
+class DatabaseOwned(DatabaseUnavailable):
+    """Another process has the database, which can have one owner only."""
+
+
 class Database(AbstractAsyncContextManager["Database"], Protocol):
     name: str
     """A human-readable name of the database, without credentials."""

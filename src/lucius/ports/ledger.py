@@ -7,7 +7,7 @@ outcome per change, so its loop is the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -17,8 +17,12 @@ from lucius.domain.attempt import Attempt
 from lucius.domain.effects import Event
 from lucius.domain.job import Job
 from lucius.domain.routing import Routing
+from lucius.domain.search import SearchValue
 from lucius.domain.time import Instant
 from lucius.ports.bus import Bus, DeliveryRef, Message
+
+REFUSED = "REFUSED"
+"""In counts: commands that were refused for a limit. They did not become jobs."""
 
 
 class LedgerUnavailable(Exception):
@@ -124,6 +128,12 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     """Only jobs that have not ended and are driven by this engine."""
     job_id: str | None = None
     """Only this one."""
+    correlation_id: str | None = None
+    """Only jobs with this correlation id; a job that was given none has its own id."""
+    idempotency_key: str | None = None
+    """Only jobs accepted under this key of their tenant. A redrive has no claim on the key of the job it repeats."""
+    search: SearchValue | None = None
+    """Only jobs with this value among `JobSpec.searchable`."""
 
 
 class Closing(Struct, frozen=True, kw_only=True):
@@ -158,6 +168,22 @@ class FailureGroups(Struct, frozen=True):
     """Failed jobs that were looked at."""
     is_cut_off: bool
     """Whether there are more, older than those."""
+
+
+class OpenGroup(Struct, frozen=True, kw_only=True):
+    """Open jobs of one tenant, on one lane, under one version of a protocol."""
+
+    protocol_id: str
+    protocol_version: int
+    lane: int
+    tenant_id: str
+    jobs: int
+
+
+class OpenGroups(Struct, frozen=True):
+    groups: list[OpenGroup]
+    is_cut_off: bool
+    """Whether there are more open jobs than were looked at."""
 
 
 class JobKey(Struct, frozen=True):
@@ -301,6 +327,22 @@ class Ledger(AbstractAsyncContextManager["Ledger"], Protocol):
     async def counts(self, since: Instant, tenants: Sequence[str] | None) -> dict[str, int]:
         """Jobs accepted (`ACCEPTED`) and ended (by state) since the minute of this time, of these tenants or of all.
         Kept as counts, so that jobs that are pruned stay counted."""
+        ...
+
+    async def counts_by_tenant(self, since: Instant, tenants: Sequence[str] | None) -> dict[str, dict[str, int]]:
+        """The same by tenant, and how many commands were refused for a limit (`REFUSED`)."""
+        ...
+
+    async def count_refused(self, at: Instant, refused: Mapping[str, int]) -> None:
+        """Add to the commands of tenants that were refused for a limit in the minute of this time."""
+        ...
+
+    async def open_groups(self, scanned_max: int, tenants: Sequence[str] | None) -> OpenGroups:
+        """Open jobs by protocol version, lane and tenant. Looks at `scanned_max` of them at most."""
+        ...
+
+    async def oldest_waiting(self, tenants: Sequence[str] | None) -> dict[str, str]:
+        """By tenant, the oldest open job that no service is working on."""
         ...
 
     async def count_wait_causes(self, tenants: Sequence[str] | None) -> dict[str, int]:

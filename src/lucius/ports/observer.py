@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from lucius.ports.ledger import Change, Repairs
 
@@ -77,95 +78,23 @@ class Observer:
 
 
 class Observers(Observer):
-    """Calls several observers."""
+    """Calls several observers, each only for the hooks that do something there: some are called many times per job."""
 
     def __init__(self, *observers: Observer) -> None:
-        self._observers = observers
+        for name, default in vars(Observer).items():
+            if not name.startswith("_"):
+                told = [one for one in observers if getattr(type(one), name) is not default or name in _DEFAULTS]
+                hooks = [getattr(one, name) for one in told]
+                setattr(self, name, hooks[0] if len(hooks) == 1 else _call_all(hooks))
 
-    def turn_done(self, inputs: int, seconds: float, changes: Sequence[Change]) -> None:
-        for observer in self._observers:
-            observer.turn_done(inputs, seconds, changes)
 
-    def command_refused(self, code: str, tenant_id: str | None = None) -> None:
-        for observer in self._observers:
-            observer.command_refused(code, tenant_id)
+_DEFAULTS = ("loop_failed",)
+"""Hooks that do something even where an observer does not define them."""
 
-    def callback_answered(self, kind: str, outcome: str) -> None:
-        for observer in self._observers:
-            observer.callback_answered(kind, outcome)
 
-    def reply_refused(self, code: str) -> None:
-        for observer in self._observers:
-            observer.reply_refused(code)
+def _call_all(hooks: Sequence[Callable[..., None]]) -> Callable[..., None]:
+    def call(*args: Any, **named: Any) -> None:
+        for hook in hooks:
+            hook(*args, **named)
 
-    def dispatched(self, count: int, lag_seconds: float) -> None:
-        for observer in self._observers:
-            observer.dispatched(count, lag_seconds)
-
-    def circuit_changed(self, is_open: bool, reason: str) -> None:
-        for observer in self._observers:
-            observer.circuit_changed(is_open, reason)
-
-    def swept(self, kind: str, count: int) -> None:
-        for observer in self._observers:
-            observer.swept(kind, count)
-
-    def repaired(self, repairs: Repairs) -> None:
-        for observer in self._observers:
-            observer.repaired(repairs)
-
-    def webhook_called(self, outcome: str) -> None:
-        for observer in self._observers:
-            observer.webhook_called(outcome)
-
-    def failed(self, what: str, error: BaseException) -> None:
-        for observer in self._observers:
-            observer.failed(what, error)
-
-    def loop_failed(self, name: str, error: BaseException) -> None:
-        for observer in self._observers:
-            observer.loop_failed(name, error)
-
-    def loop_worked(self, name: str) -> None:
-        for observer in self._observers:
-            observer.loop_worked(name)
-
-    def steps_moved(self, status: str, count: int, runbook: str = "") -> None:
-        for observer in self._observers:
-            observer.steps_moved(status, count, runbook)
-
-    def batches_changed(self, batch_ids: Collection[int]) -> None:
-        for observer in self._observers:
-            observer.batches_changed(batch_ids)
-
-    def worker_answered(self, outcome: str) -> None:
-        for observer in self._observers:
-            observer.worker_answered(outcome)
-
-    def ticked(self, outcome: str, seconds: float) -> None:
-        for observer in self._observers:
-            observer.ticked(outcome, seconds)
-
-    def source_read(self, outcome: str, seconds: float) -> None:
-        for observer in self._observers:
-            observer.source_read(outcome, seconds)
-
-    def source_troubled(self, runbook: str, state: str, reason: str) -> None:
-        for observer in self._observers:
-            observer.source_troubled(runbook, state, reason)
-
-    def waits_held(self, kind: str, count: int) -> None:
-        for observer in self._observers:
-            observer.waits_held(kind, count)
-
-    def wait_refused(self, kind: str, scope: str) -> None:
-        for observer in self._observers:
-            observer.wait_refused(kind, scope)
-
-    def operation_moved(self, operation_id: str, action: str, status: str, sentence: str) -> None:
-        for observer in self._observers:
-            observer.operation_moved(operation_id, action, status, sentence)
-
-    def operation_acted(self, action: str, outcome: str) -> None:
-        for observer in self._observers:
-            observer.operation_acted(action, outcome)
+    return call

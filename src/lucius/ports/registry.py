@@ -23,6 +23,9 @@ class Tenant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     policy: PolicyOverride = PolicyOverride()
     job_deadline_seconds: float | None = None
     webhook_secret_env: str | None = None
+    """The environment variable with the secret that signs webhooks, or with a reference to it."""
+    webhook_secret: str | None = None
+    """A reference to that secret in Key Vault."""
 
 
 class Globals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,8 +55,36 @@ class RegistrySnapshot(Struct, frozen=True):
     settings: Globals
 
 
+class Problem(Struct, frozen=True):
+    """Something that keeps what a registry's source holds from taking effect, and where it is."""
+
+    place: str
+    """A file, a key, or the source itself."""
+    line: int | None
+    detail: str
+    mark: str = ":"
+    """What separates the place from the line."""
+
+    def __str__(self) -> str:
+        return f"{self.place}{'' if self.line is None else f'{self.mark}{self.line}'}: {self.detail}"
+
+
 class Registry(Port):
     def snapshot(self) -> RegistrySnapshot:
-        """The last good state. Never blocks, never raises: if the source is broken, the previous state stays in
+        """The last good state. Never blocks, never raises: if the source is broken or away, the previous state stays in
         force."""
+        ...
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Why what the source holds is not in force, or that it cannot be read; empty if it is in force."""
+        ...
+
+    @property
+    def stale_seconds(self) -> float:
+        """How long ago the source was last seen to hold what is in force."""
+        ...
+
+    async def watch(self, interval_seconds: float) -> None:
+        """Take up changes of the source until cancelled. A change takes effect as a whole or not at all."""
         ...

@@ -33,6 +33,17 @@ class Sighting(Struct, frozen=True, kw_only=True):
     last_seen_at: Instant
 
 
+class Failures(Struct, frozen=True, kw_only=True):
+    """How often an instance failed in one minute."""
+
+    kind: WorkerKind
+    name: str
+    instance: str
+    minute: int
+    """Since the epoch."""
+    failures: int
+
+
 class Workers(Protocol):
     """Every method raises `DatabaseUnavailable` if it cannot be carried out."""
 
@@ -48,4 +59,12 @@ class Workers(Protocol):
     async def forget(self, seen_before: Instant, kept_max: int) -> int:
         """Delete instances last seen before this time, and all but about `kept_max` of the others; returns the
         number."""
+        ...
+
+    async def add_failures(self, counted: Sequence[Failures]) -> None:
+        """Add to what is counted for the same instance and minute."""
+        ...
+
+    async def failures(self, since_minute: int) -> dict[tuple[WorkerKind, str, str], int]:
+        """How often each instance failed since then, by kind, name and instance."""
         ...

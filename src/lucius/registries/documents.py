@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from lucius.azure.key_vault import FORM, BadReference, read_reference
 from lucius.domain.fields import FieldFault, read_tenant_id
 from lucius.domain.payload import PayloadSchemaError, compile_schema, pointer_token, pointer_tokens
 from lucius.domain.protocol import PolicyOverride, Protocol, StepDefinition
@@ -22,6 +23,8 @@ from lucius.registries.limits import checked_policy, count_faults, seconds_fault
 
 STEPS_MAX = 16
 REQUEST_TYPES_MAX = 32
+SEARCHABLE_MAX = 8
+SEARCHABLE_CHARS_MAX = 64
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,49}")
@@ -47,6 +50,7 @@ class DocumentFault(Exception):
 class _PayloadPart(Struct, forbid_unknown_fields=True):
     pointer: str | None = None
     schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "additionalProperties": False})
+    searchable: list[str] = []
 
 
 class _StepPart(Struct, forbid_unknown_fields=True):
@@ -95,6 +99,7 @@ def _step(part: _StepPart, alone: bool) -> StepDefinition:
         service=part.service,
         payload_pointer=pointer,
         payload_schema=part.payload.schema,
+        searchable=tuple(part.payload.searchable),
         policy=part.policy,
     )
 
@@ -138,7 +143,34 @@ def _step_faults(step: _StepPart, place: str) -> Faults:
         compile_schema(step.payload.schema)
     except PayloadSchemaError as error:
         faults.append((f"{place}/payload/schema", f"the payload schema cannot be used: {error}"))
+    return faults + _searchable_faults(step.payload, f"{place}/payload/searchable")
+
+
+def _searchable_faults(payload: _PayloadPart, place: str) -> Faults:
+    faults: Faults = []
+    if len(payload.searchable) > SEARCHABLE_MAX:
+        faults.append((place, f"a step has at most {SEARCHABLE_MAX} searchable fields: each is one more row a job"))
+    properties = payload.schema.get("properties")
+    known: dict[str, Any] = properties if isinstance(properties, dict) else {}
+    for index, name in enumerate(payload.searchable):
+        fault = _searchable_fault(name, known)
+        if name in payload.searchable[:index]:
+            fault = f"the searchable field {name} is given twice"
+        if fault is not None:
+            faults.append((f"{place}/{index}", fault))
     return faults
+
+
+def _searchable_fault(name: str, properties: dict[str, Any]) -> str | None:
+    if not 0 < len(name) <= SEARCHABLE_CHARS_MAX or "=" in name or not name.isprintable():
+        return f"a searchable field has a name of 1 to {SEARCHABLE_CHARS_MAX} printable characters without ="
+    if name not in properties:
+        return f"{name} is not among the properties of the payload's schema"
+    schema = properties[name]
+    type_ = schema.get("type") if isinstance(schema, dict) else None
+    if type_ in ("object", "array"):
+        return f"{name} is an {type_}: only texts, numbers and booleans can be searched"
+    return None
 
 
 def read_tenant(value: Any, default_refs: RefPolicy) -> Tenant:
@@ -155,6 +187,7 @@ def read_tenant(value: Any, default_refs: RefPolicy) -> Tenant:
     faults += checked_policy(value.get("policy"), "/policy")
     if tenant.webhook_secret_env is not None and not _ENVIRONMENT_VARIABLE.fullmatch(tenant.webhook_secret_env):
         faults.append(("/webhook_secret_env", "this is the name of an environment variable, not the secret itself"))
+    faults += _webhook_secret_faults(tenant)
     refs = tenant.refs
     if refs is not None:
         faults += _ref_policy_faults(refs)
@@ -162,6 +195,20 @@ def read_tenant(value: Any, default_refs: RefPolicy) -> Tenant:
     if faults:
         raise DocumentFault(faults)
     return msgspec.structs.replace(tenant, id=normal_form(tenant.id), refs=refs)
+
+
+def _webhook_secret_faults(tenant: Tenant) -> Faults:
+    if tenant.webhook_secret is None:
+        return []
+    try:
+        is_reference = read_reference(tenant.webhook_secret) is not None
+    except BadReference as error:
+        return [("/webhook_secret", str(error))]
+    if not is_reference:
+        return [("/webhook_secret", f"this is a reference to a secret ({FORM}), not the secret itself")]
+    if tenant.webhook_secret_env is not None:
+        return [("/webhook_secret", "the secret is given twice: leave out webhook_secret or webhook_secret_env")]
+    return []
 
 
 def read_globals(value: Any, default_refs: RefPolicy) -> Globals:

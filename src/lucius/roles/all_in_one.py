@@ -19,8 +19,10 @@ from lucius.console import console_routes
 from lucius.domain.job import TEMPORAL
 from lucius.local_secrets import with_secrets
 from lucius.roles.running import first_of, run, say_stopped
+from lucius.runbooks.opening import RunbooksOff
 from lucius.settings import Settings, SettingsError
 from lucius.telemetry.logs import configure_logs
+from lucius.telemetry.redaction import Redactor
 
 Sample = Callable[[str, str, Path], Awaitable[object]]
 """Something to run once the server is up: its address, an API key, and the data folder."""
@@ -56,7 +58,7 @@ async def _up(settings: Settings, services: bool, sample: Sample | None, hint: C
         managed(context.management, port) as address,
         served(context, listener, console_routes(context)) as server,
     ):
-        greeting = _greeting(context.settings, services, address, has_own_key)
+        greeting = _greeting(context, services, address, has_own_key)
         print(f"{greeting}\n{hint(await console_line(context))}", file=sys.stderr, flush=True)
         if sample is None and sys.stderr.isatty():
             print("Press Ctrl-C to stop it.", file=sys.stderr, flush=True)
@@ -68,9 +70,8 @@ async def _up(settings: Settings, services: bool, sample: Sample | None, hint: C
             url = f"http://{reachable(settings.host)}:{settings.port}"
             store = "memory" if settings.ledger == "memory" else "sqlite"
             roots = ",".join(settings.platform_file_roots)
-            serving = run_services(
-                url, context.settings.api_key, data / "services", stop, store=store, file_roots=roots
-            )
+            key, state, reach = context.settings.api_key, data / "services", _reach(settings)
+            serving = run_services(url, key, state, stop, store=store, file_roots=roots, reach=reach)
             helpers.append(asyncio.create_task(serving))
             if sample is not None:
                 helpers.append(asyncio.create_task(_sample(sample, context, url, data, hint)))
@@ -87,6 +88,17 @@ async def _up(settings: Settings, services: bool, sample: Sample | None, hint: C
         for task in helpers[:1]:
             _raise_failure(task, settings)
     say_stopped(_farewell(settings, data))
+
+
+def _reach(settings: Settings) -> dict[str, Any]:
+    """What the services beside the server read and write beyond this machine."""
+    same = ("storage_account", "storage_sas", "storage_connection", "azure_credential", "azure_client_id")
+    return {
+        **{name: getattr(settings, name) for name in same},
+        "blob_roots": ",".join(settings.platform_blob_roots),
+        "https_hosts": ",".join(settings.platform_https_hosts),
+        "private_addresses_allowed": settings.platform_private_addresses_allowed,
+    }
 
 
 def _farewell(settings: Settings, data: Path) -> str:
@@ -126,12 +138,14 @@ async def console_line(context: AppContext) -> str:
     return f"  console     {settings.console_address}/sign-in/{link.token}\n              ({how})"
 
 
-def _greeting(settings: Settings, services: bool, management: str, has_own_key: bool) -> str:
+def _greeting(context: AppContext, services: bool, management: str, has_own_key: bool) -> str:
     """Shows only a generated API key: a configured one must not appear in the log."""
+    settings, runbooks = context.settings, context.opened_runbooks
     lines = [
         f"LUCIUS is up at {settings.public_url}",
         f"  API key     {(has_own_key and settings.api_key) or 'as configured'}",
-        f"  ledger      {settings.ledger} in {Path(settings.data).resolve()}",
+        f"  ledger      {Redactor().redact(settings.ledger)} in {Path(settings.data).resolve()}",
+        *([f"  runbooks    {runbooks.why}"] if isinstance(runbooks, RunbooksOff) else []),
         *([f"  Temporal    {settings.temporal_address}"] if settings.engine == TEMPORAL else []),
         f"  services    {'ocr, embedding, sis' if services else 'none here: bring your own'}",
         f"  management  {management}",

@@ -17,8 +17,9 @@ from lucius.bootstrap import open_database
 from lucius.domain.errors import InfrastructureError
 from lucius.local_secrets import is_embedded
 from lucius.ports.bus import BusUnavailable
+from lucius.ports.ledger import LedgerUnavailable
 from lucius.private_files import OTHERS
-from lucius.registries.files import RegistryError
+from lucius.registries.problems import RegistryError
 from lucius.settings import Settings, SettingsError
 from lucius.sql import schema
 from lucius.sql.database import Database, DatabaseUnavailable
@@ -26,6 +27,8 @@ from lucius.telemetry.logs import configure_logs
 from lucius.warm_up import warm_up
 
 T = TypeVar("T")
+
+NO_TABLES = "LUCIUS_LEDGER=memory has no tables"
 
 
 def run(work: Coroutine[Any, Any, T], settings: Settings) -> T:
@@ -37,7 +40,7 @@ def run(work: Coroutine[Any, Any, T], settings: Settings) -> T:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(work)
-    except (DatabaseUnavailable, BusUnavailable, schema.SchemaError) as error:
+    except (DatabaseUnavailable, BusUnavailable, LedgerUnavailable, schema.SchemaError) as error:
         raise InfrastructureError.unavailable(str(error)) from error
     except RegistryError as error:
         raise SettingsError(f"the registry cannot be used:\n{error}") from error
@@ -59,7 +62,7 @@ async def opened_database(settings: Settings, statement_seconds: float | None = 
     """`statement_seconds`: how long a statement may take on PostgreSQL, if not as long as usual."""
     database = open_database(settings, statement_seconds)
     if database is None:
-        raise SettingsError("LUCIUS_LEDGER=memory has no tables")
+        raise SettingsError(NO_TABLES)
     async with database:
         yield database
 
@@ -90,3 +93,8 @@ def signalled() -> asyncio.Event:
 def needs_shared_ledger(settings: Settings, role: str, otherwise: str) -> None:
     if is_embedded(settings):
         raise SettingsError(f"'lucius {role}' needs a shared ledger (LUCIUS_LEDGER=postgresql://…); {otherwise}")
+    if settings.runbooks_database.startswith("sqlite"):
+        raise SettingsError(
+            f"'lucius {role}' shares runbooks with other processes, but a SQLite file has one owner: set"
+            f" LUCIUS_RUNBOOKS_DATABASE to postgresql://… or off; {otherwise}"
+        )

@@ -83,6 +83,7 @@ async def _api(settings: Settings) -> None:
         say(f"LUCIUS API at {context.settings.public_url}", address)
         await server.until_stopped()
         context.stopping.set()
+        await server.drain()
     say_stopped("LUCIUS API has stopped.")
 
 

@@ -1,15 +1,18 @@
-"""What `lucius db` does with the ledger's tables: upgrades, contracts, backups."""
+"""What `lucius db` does with the tables of ledger and runbooks: upgrades, contracts, backups."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
-from lucius.bootstrap import open_database
-from lucius.roles.running import opened_database, run
+from lucius.bootstrap import open_database, open_runbooks_database
+from lucius.bootstrap.tables_ledger import is_on_tables
+from lucius.roles.ledgers import upgrade_tables, verify_tables
+from lucius.roles.running import NO_TABLES, run
 from lucius.settings import Settings, SettingsError
 from lucius.sql import schema
+from lucius.sql.database import Database
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.sql.sqlite_backup import back_up
 
@@ -20,48 +23,67 @@ UPGRADE_STATEMENT_SECONDS = 6 * 3_600.0
 def db_upgrade(
     settings: Settings, report: Callable[[int, int], None] | None = None, ignored_pids: Collection[int] = ()
 ) -> str:
-    async def work() -> str:
-        async with opened_database(settings, UPGRADE_STATEMENT_SECONDS) as database:
-            count = await schema.upgrade(database, report=report, ignored_pids=ignored_pids)
-            version = await schema.current_version(database)
-            return f"{database.name}: {_migrations(count)} applied; at version {version}."
+    async def upgrade(database: Database) -> str:
+        count = await schema.upgrade(database, report=report, ignored_pids=ignored_pids)
+        version = await schema.current_version(database)
+        return f"{database.name}: {_migrations(count)} applied; at version {version}."
 
-    return run(work(), settings)
+    return run(_in_each(settings, upgrade, UPGRADE_STATEMENT_SECONDS, upgrade_tables), settings)
 
 
 def db_abandon(settings: Settings) -> str:
     """Give up an upgrade that was interrupted before its swap."""
 
-    async def work() -> str:
-        async with opened_database(settings, UPGRADE_STATEMENT_SECONDS) as database:
-            version = await schema.abandon(database)
-            if version is None:
-                return f"{database.name}: no upgrade is under way."
-            current = await schema.current_version(database)
-            return f"{database.name}: the upgrade to version {version} is abandoned; at version {current}."
+    async def abandon(database: Database) -> str:
+        version = await schema.abandon(database)
+        if version is None:
+            return f"{database.name}: no upgrade is under way."
+        current = await schema.current_version(database)
+        return f"{database.name}: the upgrade to version {version} is abandoned; at version {current}."
 
-    return run(work(), settings)
+    return run(_in_each(settings, abandon, UPGRADE_STATEMENT_SECONDS), settings)
 
 
 def db_contract(settings: Settings, ignored_pids: Collection[int] = ()) -> str:
-    async def work() -> str:
-        async with opened_database(settings, UPGRADE_STATEMENT_SECONDS) as database:
-            versions = await schema.contract(database, ignored_pids=ignored_pids)
-            if not versions:
-                return f"{database.name}: nothing to remove."
-            listed = ", ".join(str(version) for version in versions)
-            return f"{database.name}: removed what schema version {listed} had kept for older programs."
+    async def contract(database: Database) -> str:
+        versions = await schema.contract(database, ignored_pids=ignored_pids)
+        if not versions:
+            return f"{database.name}: nothing to remove."
+        listed = ", ".join(str(version) for version in versions)
+        return f"{database.name}: removed what schema version {listed} had kept for older programs."
 
-    return run(work(), settings)
+    return run(_in_each(settings, contract, UPGRADE_STATEMENT_SECONDS), settings)
 
 
 def db_verify(settings: Settings) -> str:
-    async def work() -> str:
-        async with opened_database(settings) as database:
-            await schema.verify(database)
-            return f"{database.name} is at version {await schema.current_version(database)}."
+    async def verify(database: Database) -> str:
+        await schema.verify(database)
+        return f"{database.name} is at version {await schema.current_version(database)}."
 
-    return run(work(), settings)
+    return run(_in_each(settings, verify, on_tables=verify_tables), settings)
+
+
+async def _in_each(
+    settings: Settings,
+    act: Callable[[Database], Awaitable[str]],
+    statement_seconds: float | None = None,
+    on_tables: Callable[[Settings], Awaitable[str]] | None = None,
+) -> str:
+    """In the ledger's database, and in that of runbooks if they have one of their own; a line of each. `on_tables`:
+    what is done if the ledger is on Azure Tables."""
+    named = (open_database(settings, statement_seconds), open_runbooks_database(settings, statement_seconds))
+    databases = [database for database in named if database is not None]
+    lines = []
+    if is_on_tables(settings):
+        if on_tables is None:
+            raise SettingsError(f"LUCIUS_LEDGER={settings.ledger} has nothing of older versions")
+        lines.append(await on_tables(settings))
+    elif not databases:
+        raise SettingsError(NO_TABLES)
+    for database in databases:
+        async with database:
+            lines.append(await act(database))
+    return "\n".join(lines)
 
 
 def db_compact(settings: Settings) -> str:
@@ -112,7 +134,7 @@ def db_restore(settings: Settings, file: Path) -> str:
 def _sqlite(settings: Settings, otherwise: str) -> SqliteDatabase:
     database = open_database(settings)
     if database is None:
-        raise SettingsError("LUCIUS_LEDGER=memory has no tables")
+        raise SettingsError(NO_TABLES)
     if not isinstance(database, SqliteDatabase):
         raise SettingsError(otherwise)
     return database

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from lucius.bootstrap import open_app, open_clock, temporal_settings
+from lucius.bootstrap.tables_ledger import is_on_tables
 from lucius.domain.errors import InfrastructureError
 from lucius.domain.job import TEMPORAL
 from lucius.domain.time import after
 from lucius.ledgers.sql import SqlLedger
 from lucius.ledgers.sql.bulk_operations import SqlBulkOperations
+from lucius.roles.ledgers import prune_tables
 from lucius.roles.running import opened_database, run
 from lucius.settings import Settings
 from lucius.sql import schema
@@ -30,6 +32,8 @@ def prune(settings: Settings, older_than_seconds: float) -> str:
     """Delete jobs that ended longer ago, a batch at a time, and report how many."""
 
     async def work() -> str:
+        if is_on_tables(settings):
+            return await prune_tables(settings, older_than_seconds)
         async with opened_database(settings) as database:
             await schema.verify(database)
             ledger, removed = SqlLedger(database), 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -19,6 +20,7 @@ from lucius.runbooks.engine.turn import Turns
 from lucius.runbooks.loops.orchestrator import Orchestrator
 from lucius.runbooks.loops.scheduler import Scheduler
 from lucius.runbooks.loops.settings import OrchestratorSettings, SchedulerSettings
+from lucius.runbooks.rehearsal.service import Rehearsals
 from lucius.runbooks.service.dead_letters import DeadLetters
 from lucius.runbooks.service.operations import Operations
 from lucius.runbooks.service.publishing import Publishing
@@ -33,9 +35,16 @@ class Runbooks(Struct, frozen=True, kw_only=True):
     operations: Operations
     queries: Queries
     dead_letters: DeadLetters
+    rehearsals: Rehearsals
     orchestrator: Orchestrator
     scheduler: Scheduler
     """Always created; runs only if this process schedules."""
+
+
+class RunbooksOff(NamedTuple):
+    """This installation has no database for runbooks."""
+
+    why: str
 
 
 @asynccontextmanager
@@ -72,6 +81,7 @@ async def open_runbooks(
             operations=Operations(turns, scheduler_settings.limits),
             queries=Queries(turns, letters, scheduler_settings.limits, environ, own_files, absent),
             dead_letters=letters,
+            rehearsals=Rehearsals(turns),
             orchestrator=orchestrator,
             scheduler=scheduler,
         )

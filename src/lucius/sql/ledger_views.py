@@ -12,7 +12,7 @@ SPEC = (
     "created_at", "deadline_at", "schema_version", "protocol_id", "protocol_version", "rules_version",
     "decision_source", "decision_reason", "routing_key_used", "lane", "input_ref", "output_ref", "idempotency_key",
     "idempotency_hash", "workspaces", "steps", "correlation_id", "doc_id", "traceparent", "not_before", "redrive_of",
-    "callback_urls",
+    "callback_urls", "searchable",
 )  # fmt: skip
 STEP_SPEC = ("step_id", "step_type", "service", "policy_id", "workspace", "payload", "created_at")
 STATE = ("current_index", "attempts_total", "event_seq", "steps", "error", "dead_letter", "callbacks_recorded")

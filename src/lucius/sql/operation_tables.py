@@ -25,3 +25,8 @@ WORKER_TABLES = (
         PRIMARY KEY (kind, name, instance)) /* clustered */""",
     "CREATE INDEX workers_by_age ON workers (last_seen_at)",
 )
+WORKER_FAILURES = (
+    """CREATE TABLE worker_failures (
+        kind TEXT NOT NULL, name TEXT NOT NULL, instance TEXT NOT NULL, minute BIGINT NOT NULL,
+        failures BIGINT NOT NULL, PRIMARY KEY (minute, kind, name, instance)) /* clustered */""",
+)

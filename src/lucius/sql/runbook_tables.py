@@ -157,3 +157,10 @@ CONTRACT_DEFAULTS = tuple(
 )
 """A scheduler that knows only the contract can write its tables. The orchestrator fills in `runbook_name` and
 `batch_id`, which it derives, when it first meets the row."""
+REHEARSALS = (
+    """CREATE TABLE runbook_rehearsals (
+        rehearsal_id TEXT PRIMARY KEY, runbook_name TEXT NOT NULL, version BIGINT NOT NULL, made_at BIGINT NOT NULL,
+        made_by TEXT NOT NULL, report TEXT NOT NULL) /* clustered */""",
+    "CREATE INDEX rehearsals_by_runbook ON runbook_rehearsals (runbook_name, rehearsal_id)",
+)
+"""Reports of rehearsals: what would happen, to compare with what did."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from lucius.sql import migrating
+from lucius.sql.audit_tables import AUDIT_TABLES
 from lucius.sql.batch_change_tables import BATCH_CHANGES
-from lucius.sql.console_tables import CONSOLE_TABLES
+from lucius.sql.console_tables import CONSOLE_PERSONS_AND_VIEWS, CONSOLE_TABLES
 from lucius.sql.database import Database
 from lucius.sql.ledger_copy import CopyJobs
 from lucius.sql.ledger_tables import (
@@ -24,16 +25,18 @@ from lucius.sql.ledger_views import LEDGER_VIEWS
 from lucius.sql.list_indexes import LIST_INDEXES
 from lucius.sql.migrating import Report
 from lucius.sql.migration import Migration, SchemaError, SchemaMismatch
-from lucius.sql.operation_tables import OPERATION_TABLES, WORKER_TABLES
+from lucius.sql.operation_tables import OPERATION_TABLES, WORKER_FAILURES, WORKER_TABLES
 from lucius.sql.runbook_tables import (
     CONTRACT_DEFAULTS,
     DECISIONS,
     MOVED_DATES,
+    REHEARSALS,
     RUNBOOK_HANDLED,
     RUNBOOK_TABLES,
     TOKENS_AND_ABSENCES,
 )
 from lucius.sql.schema_state import read_state
+from lucius.sql.search_tables import DROP_SEARCH_TABLES, SEARCH_TABLES, FillCorrelationIds
 
 __all__ = [
     "MIGRATIONS", "VERSION", "Migration", "SchemaError", "SchemaMismatch", "abandon", "contract", "current_version",
@@ -158,6 +161,22 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(16, "sign-in links and sessions of the console", CONSOLE_TABLES, oldest_program=12),
     Migration(
         17, "what has changed in a batch, under numbers that followers ask for", BATCH_CHANGES, oldest_program=12
+    ),
+    Migration(
+        18,
+        "jobs by correlation id, and by searchable fields of their payloads",
+        SEARCH_TABLES,
+        copy=FillCorrelationIds(),
+        abandon=DROP_SEARCH_TABLES,
+        oldest_program=12,
+    ),
+    Migration(19, "what people did, to whatever it was", AUDIT_TABLES, oldest_program=12),
+    Migration(20, "failures by worker, and reports of rehearsals", (*WORKER_FAILURES, *REHEARSALS), oldest_program=12),
+    Migration(
+        21,
+        "people that an issuer signed in, saved views, lanes by minute",
+        CONSOLE_PERSONS_AND_VIEWS,
+        oldest_program=12,
     ),
 )
 

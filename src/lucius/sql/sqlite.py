@@ -18,9 +18,17 @@ from typing import Any, TypeVar
 import apsw
 
 from lucius.private_files import make_private_file, tighten
-from lucius.sql.database import LIST_SECONDS_MAX, LISTS_MAX, DatabaseUnavailable, RunAgain, Script
+from lucius.sql.database import (
+    LIST_SECONDS_MAX,
+    LISTS_MAX,
+    DatabaseOwned,
+    DatabaseUnavailable,
+    Run,
+    RunAgain,
+    Script,
+)
 from lucius.sql.sqlite_backup import restore
-from lucius.sql.sqlite_connection import Task, connect, drive, resolve, unavailable
+from lucius.sql.sqlite_connection import Task, connect, drive_to_last_read, resolve, run_all, unavailable
 from lucius.sql.sqlite_readers import Readers
 from lucius.sql.sqlite_space import STEP_PAGES, Compacted, SpaceKeeper, compact, give_back, pages, shorten
 from lucius.sql.threads import Threads
@@ -43,11 +51,11 @@ SHORT_READERS = 2
 
 
 class _Writer:
-    """Runs scripts in the event loop's own thread and only waits for the disk elsewhere.
+    """Runs scripts in the event loop, but leaves what they write at their end, and the commit, to a thread.
 
-    A statement is a few microseconds of work, for which SQLite gives up the interpreter lock and then has to wait for
-    it: in a thread of its own, half of a transaction's time went into such waits. A commit is where the disk is waited
-    for, and what arrives meanwhile makes up the next group.
+    Rows are made in the event loop, so the thread needs the interpreter lock only between two statements: writing
+    goes on beside the event loop, and what arrives meanwhile makes up the next group. See
+    `docs/decisions/0044-writes-beside-the-event-loop.md`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -110,20 +118,31 @@ class _Writer:
         changes_before = self._connection.total_changes()
         try:
             self._cursor.execute("BEGIN IMMEDIATE")
-            results = [self._run_one(task) for task in group]
+            results = [self._run_writes(*self._run_reads(task)) for task in group[:-1]]
+            result, writes = self._run_reads(group[-1])
         except apsw.Error as error:
             self._roll_back()
             self._finish(group, [unavailable(error)] * len(group))
             return
 
+        def write_and_commit() -> DatabaseUnavailable | None:
+            try:
+                results.append(self._run_writes(result, writes))
+                self._cursor.execute("COMMIT")
+            except apsw.Error as error:
+                self._roll_back()
+                return unavailable(error)
+            return None
+
         def conclude(failure: DatabaseUnavailable | None) -> None:
             self._finish(group, [failure] * len(group) if failure else results)
 
         self._watch_disk()
-        if self._connection.total_changes() - changes_before <= SMALL_COMMIT_ROWS:
-            self._committer.do_now(self._commit, conclude, SMALL_COMMIT_SECONDS)
+        rows = self._connection.total_changes() - changes_before + sum(len(write.rows) for write in writes)
+        if rows <= SMALL_COMMIT_ROWS:
+            self._committer.do_now(write_and_commit, conclude, SMALL_COMMIT_SECONDS)
         else:
-            self._committer.do(self._commit, conclude)
+            self._committer.do(write_and_commit, conclude)
 
     def _watch_disk(self) -> None:
         self._stall_timer = asyncio.get_running_loop().call_later(STALL_SECONDS, self._stall)
@@ -134,33 +153,35 @@ class _Writer:
         waiting, self._waiting = self._waiting, []
         resolve(waiting, [self._stalled] * len(waiting))
 
-    def _run_one(self, task: Task) -> Any:
-        """Run one script on its savepoint: its result, or what it failed with."""
+    def _run_reads(self, task: Task) -> tuple[Any, list[Run]]:
+        """Run one script on its savepoint, but for the writes after its last read: its result, or what it failed with,
+        and those writes."""
         cursor = self._cursor
         cursor.execute("SAVEPOINT script")
-        result: Any = unavailable(apsw.BusyError(f"the script asked {RUNS_MAX} times to be run again"))
         for _ in range(RUNS_MAX):
             try:
-                result = drive(cursor, task.script())
-                break
+                return drive_to_last_read(cursor, task.script())
             except RunAgain:
                 cursor.execute("ROLLBACK TO script")
-            except (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError):
-                raise  # The transaction itself may be gone: nobody in the group can be told it was written.
             except Exception as error:
-                cursor.execute("ROLLBACK TO script")
-                result = unavailable(error) if isinstance(error, apsw.Error) else error
-                break
-        cursor.execute("RELEASE script")
+                return self._failed(error), []
+        return unavailable(apsw.BusyError(f"the script asked {RUNS_MAX} times to be run again")), []
+
+    def _run_writes(self, result: Any, writes: list[Run]) -> Any:
+        """Run these writes and leave the savepoint: the script's result, or what it failed with."""
+        try:
+            run_all(self._cursor, writes)
+        except Exception as error:
+            result = self._failed(error)
+        self._cursor.execute("RELEASE script")
         return result
 
-    def _commit(self) -> DatabaseUnavailable | None:
-        try:
-            self._cursor.execute("COMMIT")
-        except apsw.Error as error:
-            self._roll_back()
-            return unavailable(error)
-        return None
+    def _failed(self, error: Exception) -> Exception:
+        """What a script is answered that failed with this error."""
+        if isinstance(error, apsw.FullError | apsw.IOError | apsw.CorruptError | apsw.NotADBError):
+            raise error  # The transaction itself may be gone: nobody in the group can be told it was written.
+        self._cursor.execute("ROLLBACK TO script")
+        return unavailable(error) if isinstance(error, apsw.Error) else error
 
     def _roll_back(self) -> None:
         with suppress(apsw.Error):  # Where even this fails, the next BEGIN fails too, and it is tried again.
@@ -286,7 +307,7 @@ class SqliteDatabase:
         except BlockingIOError:
             owner = os.read(descriptor, 200).decode(errors="replace").strip() or "another process"
             os.close(descriptor)
-            raise DatabaseUnavailable(
+            raise DatabaseOwned(
                 f"{self.path} is owned by {owner}. A SQLite file has one owner: stop that one, or use PostgreSQL"
                 " (LUCIUS_LEDGER=postgresql://…) to run several processes."
             ) from None

@@ -45,19 +45,34 @@ def resolve(group: Sequence[Task], results: Sequence[Any]) -> None:
 
 
 def drive(cursor: apsw.Cursor, script: Script[T]) -> T:
+    result, writes = drive_to_last_read(cursor, script)
+    run_all(cursor, writes)
+    return result
+
+
+def drive_to_last_read(cursor: apsw.Cursor, script: Script[T]) -> tuple[T, list[Run]]:
+    """Run a script but for the writes after its last read; its result, and those writes."""
+    writes: list[Run] = []
     rows: list[Row] = []
     try:
         statement = next(script)
         while True:
             if isinstance(statement, Fetch):
+                run_all(cursor, writes)
+                writes = []
                 rows = list(cursor.execute(to_sqlite(statement.sql), [_bindable(arg) for arg in statement.args]))
             else:
-                _run_many(cursor, statement)
+                writes.append(statement)
                 rows = []
             statement = script.send(rows)
     except StopIteration as stop:
         result: T = stop.value
-        return result
+        return result, writes
+
+
+def run_all(cursor: apsw.Cursor, writes: Sequence[Run]) -> None:
+    for write in writes:
+        _run_many(cursor, write)
 
 
 def _run_many(cursor: apsw.Cursor, statement: Run) -> None:
@@ -71,7 +86,10 @@ def _run_many(cursor: apsw.Cursor, statement: Run) -> None:
             cursor.execute(sql, tuple(chain.from_iterable(rows[done : done + size])))
             done += size
     if done < len(rows):
-        cursor.executemany(to_sqlite(statement.sql), rows[done:])
+        rest = rows[done:]
+        if any(isinstance(arg, list) for arg in rest[0]):
+            rest = [[_bindable(arg) for arg in row] for row in rest]
+        cursor.executemany(to_sqlite(statement.sql), rest)
 
 
 def _bindable(value: Any) -> Any:

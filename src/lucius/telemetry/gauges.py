@@ -50,7 +50,7 @@ class Gauges:
         )
         self._inflight = gauge("lucius_inflight", "Jobs in flight, by scope.", ("scope",))
         self._limit = gauge("lucius_inflight_limit", "How many may be, by scope.", ("scope",))
-        self._skew = gauge("lucius_clock_skew_seconds", "How far this machine's clock is ahead of the database's.")
+        self._skew = gauge("lucius_clock_skew_seconds", "How far this machine's clock is ahead of the ledger's.")
 
     def clear(self) -> None:
         """Clear all gauges, so that no stale value is shown for something that does not answer."""

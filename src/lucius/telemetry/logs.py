@@ -50,8 +50,7 @@ def configure_logs(settings: Settings, secrets: Iterable[str] = ()) -> None:
         raise SettingsError(f"LUCIUS_LOG_LEVEL={settings.log_level!r}: there are {', '.join(LEVELS)} and {AUTO}")
     if settings.log_format not in (AUTO, *FORMATS):
         raise SettingsError(f"LUCIUS_LOG_FORMAT={settings.log_format!r}: there are {', '.join(FORMATS)} and {AUTO}")
-    own = (settings.api_key, *(key.partition(":")[2] for key in settings.callback_keys))
-    redactor = Redactor((*own, *secrets))
+    redactor = Redactor((*settings.secret_values, *secrets))
     handler = LogHandler(sys.stderr)
     handler.setFormatter(_formatter(settings.log_format, is_terminal)(redactor))
     root = logging.getLogger()
@@ -62,6 +61,13 @@ def configure_logs(settings: Settings, secrets: Iterable[str] = ()) -> None:
     logging.getLogger("lucius").setLevel(level)
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def hide_in_logs(secrets: Iterable[str]) -> None:
+    """Remove these from every line from now on: secrets that were not known when the logs were configured."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, LogHandler) and isinstance(handler.formatter, _Formatter):
+            handler.formatter.redactor.add(secrets)
 
 
 def _formatter(log_format: str, is_terminal: bool) -> type[_Formatter]:
@@ -80,11 +86,11 @@ class LogHandler(logging.StreamHandler[Any]):
 class _Formatter(logging.Formatter):
     def __init__(self, redactor: Redactor) -> None:
         super().__init__()
-        self._redactor = redactor
+        self.redactor = redactor
 
     def _clean(self, text: str) -> str:
         # Cut twice: a credential that the first cut splits is beyond the second cut.
-        return self._redactor.redact(text[: 2 * TEXT_CHARS_MAX])[:TEXT_CHARS_MAX]
+        return self.redactor.redact(text[: 2 * TEXT_CHARS_MAX])[:TEXT_CHARS_MAX]
 
     def _message(self, record: logging.LogRecord) -> str:
         return self._clean(record.getMessage())

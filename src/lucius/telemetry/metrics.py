@@ -74,6 +74,12 @@ class MetricsObserver(Observer):
         )  # fmt: skip
         for kind in ("wait", "stream"):
             self._waits.set(0, (kind,))
+        self._registry_problems = tallies.gauge(
+            "lucius_registry_problems", "What keeps the registry from taking effect."
+        )
+        self._registry_stale = tallies.gauge(
+            "lucius_registry_stale_seconds", "Since the registry's source was last seen to hold what is in force."
+        )
         self._runbooks = RunbookCounts(tallies, clock)
         self._tenants = TenantCounts(tallies, is_registered)
         self._operations = counter("lucius_operations", "States that operations came to.", ("action", "status"))
@@ -146,6 +152,10 @@ class MetricsObserver(Observer):
     def failed(self, what: str, error: BaseException) -> None:
         # The first word is the kind; the rest may be an id, which must not be a label.
         self._failures.add(1, (what.partition(" ")[0].rstrip(",:") or "unknown",))
+
+    def show_registry(self, problems: int, stale_seconds: float) -> None:
+        self._registry_problems.set(problems)
+        self._registry_stale.set(stale_seconds)
 
     async def collect(
         self,

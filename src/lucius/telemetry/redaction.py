@@ -34,7 +34,12 @@ class Redactor:
     """Removes whatever looks like a credential, and the given secrets."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        known = sorted({secret for secret in secrets if len(secret) >= SECRET_CHARS_MIN}, key=len, reverse=True)
+        self._secrets: set[str] = set()
+        self.add(secrets)
+
+    def add(self, secrets: Iterable[str]) -> None:
+        self._secrets.update(secret for secret in secrets if len(secret) >= SECRET_CHARS_MIN)
+        known = sorted(self._secrets, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
 
     def redact(self, text: str) -> str:

@@ -11,6 +11,8 @@ from lucius.telemetry.tallies import Tallies
 TENANTS_MAX = 500
 """Tenants with series of their own, in the order in which they occur."""
 OTHER = "other"
+UNCOUNTED = frozenset({"ATTEMPT_CREATED", "PUBLISHED", "ACK"})
+"""The events of every attempt that has no trouble."""
 
 
 class TenantCounts:
@@ -38,6 +40,8 @@ class TenantCounts:
             labels = (self._name(spec.tenant_id),)
             for event in change.events:
                 kind = event.type
+                if kind in UNCOUNTED:
+                    continue
                 if kind == "ACCEPTED":
                     self._accepted.add(1, labels)
                 elif kind in OUTCOMES:

@@ -150,8 +150,6 @@ class BusDeadLetters(BusParts):
         assert await self.bodies_left(bus) == []
 
     async def test_dead_letters_are_forgotten_after_their_time(self, bus: Bus) -> None:
-        if self.dead_letter_seconds is None:
-            return
         await self._published_secrets(bus, "old", keeps_dead_bodies=True, ttl_seconds=10 * self.dead_letter_seconds)
         await bus.dead_letter([ref("old")], "broken")
         await self.carry_out(bus)

@@ -45,8 +45,8 @@ class BusParts:
     that happens when it comes up for delivery at the client that was asked."""
     settles_for_others = True
     """Whether a client settles what another client holds; otherwise such a message is delivered once more."""
-    dead_letter_seconds: float | None = None
-    """How long a dead letter is kept, if a test can wait so long."""
+    dead_letter_seconds: float
+    """How long a dead letter is kept; a test waits so long."""
     duplicate_window_seconds: float | None = None
     """How long duplicates are dropped, if a test can wait so long."""
 
@@ -58,10 +58,6 @@ class BusParts:
         """The bodies of all messages that the bus still has, in memory or in its store."""
         raise NotImplementedError
 
-    is_durable = True
-    """Whether published messages survive the process."""
-    delivery_counts_survive = True
-    """Whether the delivery count survives the process from the first delivery on."""
     is_shared = False
     """Whether several processes may use this bus at the same time."""
 

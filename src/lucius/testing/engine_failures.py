@@ -18,6 +18,12 @@ def error_code(job: Job) -> str | None:
     return error.code if error else None
 
 
+def _due_after_sent(job: Job) -> int:
+    """How many milliseconds after it was sent the current attempt is looked at again; 0 while it is unsent."""
+    attempt = job.current_step.attempt
+    return 0 if attempt is None or attempt.sent_at is None else (job.current_step.due_at or 0) - attempt.sent_at
+
+
 class EngineFailures:
     knows_what_is_queued = True
     """Whether the bus supports `still_queued`."""
@@ -131,7 +137,7 @@ class EngineFailures:
         if not self.knows_what_is_queued:
             await harness.until_attempt(job_id, 2)
             return
-        job = await harness.until(job_id, lambda job: (job.current_step.due_at or 0) > job.spec.created_at + 500)
+        job = await harness.until(job_id, lambda job: _due_after_sent(job) > 500)
         assert (await harness.types(job_id)).count("STILL_QUEUED") == 1, "STILL_QUEUED is recorded once"
         assert (job.current_step.status, job.current_step.attempt_no) == (StepStatus.INITIATED, 1)
 

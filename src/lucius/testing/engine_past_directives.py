@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from uuid import uuid4
 
 from msgspec.structs import replace
 
@@ -30,11 +31,12 @@ class EnginePastDirectives:
             assert await harness.bus.dead_letters(10) == []
             return
         named: dict[str, Any] = {"service": "ocr", "jobId": "j", "stepId": "s", "attempt_no": 1}
+        run = uuid4()  # A broker that other tests have used remembers ids.
         strays: dict[str, tuple[bytes, dict[str, Any]]] = {
-            "no job": (b"{}", {"service": "ocr"}),
-            "no number": (b"{}", {**named, "attempt_no": "1"}),
-            "no JSON": (b"not JSON", named),
-            "another job": (b'{"jobId": "other"}', named),
+            f"no job {run}": (b"{}", {"service": "ocr"}),
+            f"no number {run}": (b"{}", {**named, "attempt_no": "1"}),
+            f"no JSON {run}": (b"not JSON", named),
+            f"another job {run}": (b'{"jobId": "other"}', named),
         }
         sent = [
             Message(id=name, topic=LANE_TOPICS[0], body=body, properties=properties)

@@ -33,6 +33,7 @@ from lucius.ports.ledger import (
     JobKey,
     Ledger,
     LedgerUnavailable,
+    OpenGroups,
     OutboxRow,
     Repairs,
     UnreadableJob,
@@ -213,9 +214,10 @@ class FaultyLedger:
         turned_away = {change.after.job_id for change in updates[: self.conflicts]}
         self.conflicts -= len(turned_away)
         kept = [change for change in changes if change.after.job_id not in turned_away]
+        loses_answer = self.lost_answers > 0  # Told now: a commit that has begun earlier is not one of the next.
+        self.lost_answers -= loses_answer
         outcomes = dict(zip([c.after.job_id for c in kept], await self.inside.commit(kept), strict=True))
-        if self.lost_answers:
-            self.lost_answers -= 1
+        if loses_answer:
             raise LedgerUnavailable("a test has dropped the answer")
         return [outcomes.get(change.after.job_id, Conflict()) for change in changes]
 
@@ -300,6 +302,22 @@ class FaultyLedger:
     async def counts(self, since: Instant, tenants: Sequence[str] | None) -> dict[str, int]:
         await self._meet()
         return await self.inside.counts(since, tenants)
+
+    async def counts_by_tenant(self, since: Instant, tenants: Sequence[str] | None) -> dict[str, dict[str, int]]:
+        await self._meet()
+        return await self.inside.counts_by_tenant(since, tenants)
+
+    async def count_refused(self, at: Instant, refused: Mapping[str, int]) -> None:
+        await self._meet()
+        await self.inside.count_refused(at, refused)
+
+    async def open_groups(self, scanned_max: int, tenants: Sequence[str] | None) -> OpenGroups:
+        await self._meet()
+        return await self.inside.open_groups(scanned_max, tenants)
+
+    async def oldest_waiting(self, tenants: Sequence[str] | None) -> dict[str, str]:
+        await self._meet()
+        return await self.inside.oldest_waiting(tenants)
 
     async def count_wait_causes(self, tenants: Sequence[str] | None) -> dict[str, int]:
         await self._meet()

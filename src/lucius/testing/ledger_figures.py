@@ -5,7 +5,7 @@ from __future__ import annotations
 from lucius.domain.job import JobStatus
 from lucius.domain.signature import error_signature
 from lucius.domain.time import after
-from lucius.ports.ledger import Closing, JobFilter, Ledger
+from lucius.ports.ledger import REFUSED, Closing, JobFilter, Ledger
 from lucius.testing.ledger_driver import LedgerDriver, ack, published
 from lucius.testing.samples import START, ManualClock
 
@@ -21,6 +21,43 @@ class LedgerFigures:
         assert await ledger.counts(START, ["globex"]) == {"ACCEPTED": 1}
         assert await ledger.counts(START, []) == {}
         assert await ledger.counts(after(START, 86_400), None) == {}
+
+    async def test_counts_by_tenant_have_what_was_refused(self, ledger: Ledger, clock: ManualClock) -> None:
+        driver = LedgerDriver(ledger, clock)
+        await driver.fail(await driver.create(tenant_id="acme"))
+        await ledger.count_refused(clock.now(), {"acme": 2, "initech": 1})
+        await ledger.count_refused(clock.now(), {"acme": 3})
+        counted = await ledger.counts_by_tenant(START, None)
+        acme = {"ACCEPTED": 1, JobStatus.FAILED_FINAL.value: 1, REFUSED: 5}
+        assert counted == {"acme": acme, "initech": {REFUSED: 1}}
+        assert await ledger.counts_by_tenant(START, ["initech"]) == {"initech": {REFUSED: 1}}
+        assert await ledger.counts_by_tenant(START, []) == {}
+        assert await ledger.counts_by_tenant(after(START, 86_400), None) == {}
+
+    async def test_open_jobs_are_grouped_by_version_lane_and_tenant(self, ledger: Ledger, clock: ManualClock) -> None:
+        driver = LedgerDriver(ledger, clock)
+        jobs = [await driver.create(tenant_id=tenant) for tenant in ("acme", "acme", "globex")]
+        await driver.succeed(await driver.create(tenant_id="acme"))
+        found = await ledger.open_groups(10, None)
+        spec = jobs[0].spec
+        assert not found.is_cut_off
+        assert sorted((group.tenant_id, group.jobs) for group in found.groups) == [("acme", 2), ("globex", 1)]
+        (group,) = (await ledger.open_groups(10, ["acme"])).groups
+        known = (group.protocol_id, group.protocol_version, group.lane)
+        assert known == (spec.protocol_id, spec.protocol_version, spec.routing.lane)
+        assert (await ledger.open_groups(10, [])).groups == []
+        assert (await ledger.open_groups(2, None)).is_cut_off
+
+    async def test_oldest_waiting_is_the_oldest_that_no_service_has(self, ledger: Ledger, clock: ManualClock) -> None:
+        driver = LedgerDriver(ledger, clock)
+        worked_on = await driver.create(tenant_id="acme")
+        worked_on = await driver.tell(worked_on, published(worked_on))
+        await driver.tell(worked_on, ack(worked_on))
+        waiting = [await driver.create(tenant_id=tenant) for tenant in ("acme", "acme", "globex")]
+        await driver.succeed(await driver.create(tenant_id="initech"))
+        assert await ledger.oldest_waiting(None) == {"acme": waiting[0].job_id, "globex": waiting[2].job_id}
+        assert await ledger.oldest_waiting(["globex"]) == {"globex": waiting[2].job_id}
+        assert await ledger.oldest_waiting([]) == {}
 
     async def test_wait_causes_count_open_jobs_and_lists_filter_by_them(
         self, ledger: Ledger, clock: ManualClock

@@ -16,6 +16,7 @@ from lucius.testing.ledger_figures import LedgerFigures
 from lucius.testing.ledger_holders import LedgerHolders
 from lucius.testing.ledger_limits import LedgerLimits
 from lucius.testing.ledger_reading import LedgerReading
+from lucius.testing.ledger_search import LedgerSearch
 from lucius.testing.ledger_upkeep import LedgerUpkeep
 from lucius.testing.ledger_writing import LedgerWriting
 from lucius.testing.samples import ManualClock, tenant_limit
@@ -24,7 +25,14 @@ __all__ = ["EnlistingSuite", "LedgerSuite"]
 
 
 class LedgerSuite(
-    LedgerWriting, LedgerLimits, LedgerReading, LedgerUpkeep, LedgerHolders, LedgerDeadLetters, LedgerFigures
+    LedgerWriting,
+    LedgerLimits,
+    LedgerReading,
+    LedgerUpkeep,
+    LedgerHolders,
+    LedgerDeadLetters,
+    LedgerFigures,
+    LedgerSearch,
 ):
     """Everything that the ledger port guarantees."""
 

@@ -29,6 +29,7 @@ ARTIFACTS_BYTES_MAX = 65_536
 class ReplyHarness(EngineHarness):
     """What is answered at the same time is taken in one batch."""
 
+    taken_at_once = 16
     _asked: dict[str, tuple[Engine, asyncio.Future[CallbackReply | None]]]
     _taking: asyncio.Task[None] | None = None
 
@@ -56,7 +57,7 @@ class ReplyHarness(EngineHarness):
 
     async def _take(self) -> None:
         while self._asked:
-            deliveries = await self.bus.receive(REPLY_TOPICS, SUBSCRIPTION, 16, 60.0, PATIENCE_SECONDS)
+            deliveries = await self.bus.receive(REPLY_TOPICS, SUBSCRIPTION, self.taken_at_once, 60.0, PATIENCE_SECONDS)
             of_engine: dict[int, list[Delivery]] = {}
             for one in deliveries:
                 of_engine.setdefault(id(self._asked[one.ref.message_id][0]), []).append(one)

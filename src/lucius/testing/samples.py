@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from lucius.clocks import SystemClock
 from lucius.domain.callbacks import CallbackKey
+from lucius.domain.canonical import idempotency_scope_key
 from lucius.domain.inputs import Accepted
 from lucius.domain.job import RULES_VERSION, JobSpec
 from lucius.domain.protocol import Policy
@@ -139,8 +140,8 @@ def accepted(
 
 
 def claim_of(spec: JobSpec) -> Claim:
-    text = f"{spec.tenant_id}\n{spec.idempotency_key or spec.idempotency_hash}"
-    return Claim(sha256(text.encode()).digest(), spec.idempotency_hash)
+    key = idempotency_scope_key(spec.tenant_id, spec.idempotency_key, spec.idempotency_hash)
+    return Claim(key, spec.idempotency_hash)
 
 
 def tenant_limit(maximum: int, tenant_id: str = "acme") -> Limit:

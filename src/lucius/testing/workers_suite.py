@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lucius.ports.workers import Sighting, WorkerKind, Workers
+from lucius.ports.workers import Failures, Sighting, WorkerKind, Workers
 
 
 def sighting(instance: str, last_seen_at: int, **fields: Any) -> Sighting:
@@ -35,3 +35,16 @@ class WorkersSuite:
         assert await workers.forget(3, 4) == 1
         assert [one.instance for one in await workers.newest(10)] == ["7", "6", "5", "4"]
         assert await workers.forget(3, 4) == 0
+
+    async def test_failures_add_up_by_instance_and_are_read_since_a_minute(self, workers: Workers) -> None:
+        def failed(instance: str, minute: int, failures: int) -> Failures:
+            return Failures(kind=WorkerKind.SERVICE, name="ocr", instance=instance, minute=minute, failures=failures)
+
+        await workers.add_failures([])
+        await workers.add_failures([failed("a", 1_000, 1), failed("b", 1_001, 5)])
+        await workers.add_failures([failed("a", 1_000, 2), failed("a", 1_002, 4)])
+        a, b = (WorkerKind.SERVICE, "ocr", "a"), (WorkerKind.SERVICE, "ocr", "b")
+        assert await workers.failures(1_000) == {a: 7, b: 5}
+        assert await workers.failures(1_001) == {a: 4, b: 5}
+        await workers.add_failures([failed("b", 2_000, 1)])
+        assert await workers.failures(0) == {b: 1}, "those of earlier hours are gone"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -17,11 +19,12 @@ from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine, NewJob, Started
 from lucius.ports.ledger import Duplicate, Ledger, LedgerUnavailable, Saturated
 from lucius.ports.observer import Observer
+from lucius.ports.rate_gate import Grant, RateGate
 from lucius.ports.registry import Registry, RegistrySnapshot
 from lucius.ports.tenant_files import TenantFiles
 from lucius.usecases.lane_subscriptions import lane_subscriptions
 from lucius.usecases.pacing import Pace
-from lucius.usecases.rates import RateLimits
+from lucius.usecases.rates import RateLimits, rate_refusal
 from lucius.usecases.submit import Command, prepare, to_accepted
 
 SATURATED_RETRY_SECONDS = 1.0
@@ -51,6 +54,7 @@ class Acceptance:
         observer: Observer,
         rules: EnvelopeRules,
         files: TenantFiles,
+        gate: RateGate | None = None,
     ) -> None:
         self._engine = engine
         self._ledger = ledger
@@ -60,7 +64,7 @@ class Acceptance:
         self._observer = observer
         self._rules = rules
         self._files = files
-        self._rates = RateLimits(clock)
+        self.rates = RateLimits(clock, gate)
         self._declared: str | None = None
 
     async def submit(self, document: object, may_use: MayUse) -> Taken:
@@ -68,7 +72,9 @@ class Acceptance:
         try:
             snapshot = await self._current()
             command = self._check(document, may_use, snapshot)
-            return (await self._with_ends([self._taken(command, await self._start(command, snapshot))]))[0]
+            rate = _rate_of(command, snapshot)
+            passes = await self._passes([(command.tenant_id, rate)]) if rate is not None else None
+            return (await self._with_ends([self._taken(command, await self._start(command, rate, passes))]))[0]
         except LuciusError as error:
             self._observer.command_refused(error.code, _tenant_of(document))
             raise
@@ -76,14 +82,24 @@ class Acceptance:
     async def submit_many(self, documents: Sequence[object], may_use: MayUse) -> list[Taken | LuciusError]:
         """Create jobs from independent envelopes: each is accepted or rejected by itself, and all share their turns."""
         snapshot = await self._current()
-        started: list[tuple[Command, Awaitable[Any]] | LuciusError] = []
+        checked: list[tuple[Command, float | None] | LuciusError] = []
         pace = Pace()
         for document in documents:
             if pace.is_over():
                 await pace.rest()
             try:
                 command = self._check(document, may_use, snapshot)
-                started.append((command, self._start(command, snapshot)))
+                checked.append((command, _rate_of(command, snapshot)))
+            except LuciusError as error:
+                checked.append(error)
+        rated = [one for one in checked if not isinstance(one, LuciusError)]
+        passes = await self._passes([(command.tenant_id, rate) for command, rate in rated if rate is not None])
+        started: list[tuple[Command, Awaitable[Any]] | LuciusError] = []
+        for one in checked:
+            if pace.is_over():
+                await pace.rest()
+            try:
+                started.append(one if isinstance(one, LuciusError) else (one[0], self._start(*one, passes)))
             except LuciusError as error:
                 started.append(error)
         finished = [await self._finish(document, outcome) for document, outcome in zip(documents, started, strict=True)]
@@ -136,14 +152,21 @@ class Acceptance:
             raise CallerError.of("TENANT_FORBIDDEN", "the caller may not act for this tenant", "/tenant_id")
         return prepare(document, tenant_id, snapshot, self._rules, self._files, self._clock.now())
 
-    def _start(self, command: Command, snapshot: RegistrySnapshot) -> Awaitable[Started | Duplicate | Saturated]:
-        tenant_rate = command.tenant.requests_per_second if command.tenant is not None else None
-        rate = tenant_rate if tenant_rate is not None else snapshot.settings.requests_per_second
-        if rate is not None:
-            try:
-                self._rates.take(command.tenant_id, rate)
-            except CallerError as refusal:
-                return self._known(command, refusal)
+    async def _passes(self, asked: Sequence[tuple[str, float]]) -> dict[str, Grant]:
+        """How many of a tenant's commands pass its rate: one question for each tenant."""
+        counts = Counter(asked)
+        granted = await asyncio.gather(*(self.rates.take(*one, count) for one, count in counts.items()))
+        return {tenant_id: grant for (tenant_id, _), grant in zip(counts, granted, strict=True)}
+
+    def _start(
+        self, command: Command, rate: float | None, passes: dict[str, Grant] | None
+    ) -> Awaitable[Started | Duplicate | Saturated]:
+        """`passes` is counted down."""
+        if rate is not None and passes is not None:
+            grant = passes[command.tenant_id]
+            if grant.count == 0:
+                return self._known(command, rate_refusal(rate, grant))
+            passes[command.tenant_id] = replace(grant, count=grant.count - 1)
         workspace = self._files.workspace(command.tenant_id)
         fact = to_accepted(command, self._clock.job_id(), self._clock.now(), workspace)
         return self._engine.submit(NewJob(fact=fact, claim=command.claim, limits=command.limits))
@@ -173,6 +196,11 @@ class Acceptance:
                     f"{limit.maximum} jobs are already in flight in scope {limit.scope}; send the command again later"
                 )
                 raise CallerError.of(limit.code, detail, retry_after_seconds=SATURATED_RETRY_SECONDS)
+
+
+def _rate_of(command: Command, snapshot: RegistrySnapshot) -> float | None:
+    own = command.tenant.requests_per_second if command.tenant is not None else None
+    return own if own is not None else snapshot.settings.requests_per_second
 
 
 def _tenant_of(document: object) -> str | None:

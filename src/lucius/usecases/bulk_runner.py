@@ -18,6 +18,7 @@ from lucius.domain.errors import InfrastructureError, LuciusError
 from lucius.domain.inputs import CancelAsked, Operation, PauseAsked, ResumeAsked
 from lucius.domain.job import JOB_TERMINAL, JobStatus
 from lucius.domain.time import Instant, after
+from lucius.ports.audit import OPERATION_KEY
 from lucius.ports.bulk_operations import BulkItem, BulkLeaseLost, BulkOperations
 from lucius.ports.clock import Clock
 from lucius.ports.ledger import Ledger
@@ -155,7 +156,7 @@ class BulkRunner:
 
     async def _act_on(self, operation: BulkOperation, item: BulkItem) -> BulkItem:
         """What became of the job. Raises `InfrastructureError` if that is not known; then it is tried again."""
-        key = f"operation:{operation.operation_id}:{item.job_id}"
+        key = f"{OPERATION_KEY}{operation.operation_id}:{item.job_id}"
         tenants = operation.filter.tenants
         try:
             done = await self._apply(operation, item.job_id, key, lambda tenant: tenants is None or tenant in tenants)

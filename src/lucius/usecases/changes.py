@@ -3,11 +3,15 @@
 Names are `jobs`, `job:<id>`, `operations`, `runbooks`, `batches` and `batch:<id>`. Nothing but names leaves here, and
 only to followers who may see the tenant that the change concerns. `last` is the number of the newest change of a name,
 so that what was rendered before it is known to be out of date.
+
+Followers cost little while much changes: one that was told of a name is left alone until it has taken it, and the more
+there are, the less often each is told.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -15,6 +19,9 @@ from lucius.ports.ledger import Change
 from lucius.ports.observer import Observer
 
 DEBOUNCE_SECONDS = 0.25
+TOLD_PER_SECOND_MAX = 50
+"""How often all followers together are told something: with more than a dozen, each is left alone for longer than
+`DEBOUNCE_SECONDS` after it was told."""
 EVERY_TENANT = ("*",)
 """Concerns tenants that are not known here: only those who see all tenants are told, others look now and then."""
 NAMES_MAX = 16
@@ -24,11 +31,13 @@ Sees = Callable[[str], bool]
 
 
 class Follower:
-    def __init__(self, names: frozenset[str], sees: Sees) -> None:
+    def __init__(self, names: frozenset[str], sees: Sees, changes: Changes) -> None:
         self.names = names
         self.sees = sees
+        self._changes = changes
         self._pending: set[str] = set()
         self._woken = asyncio.Event()
+        self._told_at = float("-inf")
 
     def tell(self, name: str) -> None:
         self._pending.add(name)
@@ -41,9 +50,12 @@ class Follower:
                 await self._woken.wait()
         except TimeoutError:
             return []
-        await asyncio.sleep(DEBOUNCE_SECONDS)
+        now = time.monotonic()
+        await asyncio.sleep(max(DEBOUNCE_SECONDS, self._told_at + self._changes.pause_seconds - now))
+        self._told_at = time.monotonic()
         self._woken.clear()
         names, self._pending = sorted(self._pending), set()
+        self._changes.listen_again(self, names)
         return names
 
 
@@ -52,23 +64,40 @@ class Changes(Observer):
         self._number = 0
         self._last: dict[str, int] = {}
         self._followers: dict[str, set[Follower]] = {}
+        self._listening: dict[str, set[Follower]] = {}
+        """Those of `_followers` that have not been told since they last took what they were told."""
+        self._count = 0
+
+    @property
+    def pause_seconds(self) -> float:
+        """The least time from one telling of a follower to the next."""
+        return self._count / TOLD_PER_SECOND_MAX
 
     def last(self, names: Iterable[str]) -> int:
         return max((self._last.get(name, 0) for name in names), default=0)
 
     @contextmanager
     def following(self, names: frozenset[str], sees: Sees) -> Iterator[Follower]:
-        follower = Follower(names, sees)
+        follower = Follower(names, sees, self)
+        self._count += 1
         for name in names:
             self._followers.setdefault(name, set()).add(follower)
+        self.listen_again(follower, names)
         try:
             yield follower
         finally:
+            self._count -= 1
             for name in names:
-                others = self._followers[name]
-                others.discard(follower)
-                if not others:
-                    del self._followers[name]
+                for table in (self._followers, self._listening):
+                    others = table.get(name, set())
+                    others.discard(follower)
+                    if not others:
+                        table.pop(name, None)
+
+    def listen_again(self, follower: Follower, names: Iterable[str]) -> None:
+        """Only for `Follower`, which calls it when it has taken these names."""
+        for name in names:
+            self._listening.setdefault(name, set()).add(follower)
 
     def note(self, name: str, tenants: Iterable[str] | None = None) -> None:
         """Something of this name changed. `tenants`: whom it concerns; None tells everybody."""
@@ -85,9 +114,15 @@ class Changes(Observer):
             self._tell(name, None)
 
     def _tell(self, name: str, tenants: set[str] | None) -> None:
-        for follower in self._followers.get(name, ()):
-            if tenants is None or any(follower.sees(tenant) for tenant in tenants):
-                follower.tell(name)
+        listening = self._listening.get(name)
+        if not listening:
+            return
+        told = [
+            follower for follower in listening if tenants is None or any(follower.sees(tenant) for tenant in tenants)
+        ]
+        for follower in told:
+            follower.tell(name)
+        listening.difference_update(told)
 
     # --- As an observer ----------------------------------------------------------------------------------------------
 
@@ -98,11 +133,11 @@ class Changes(Observer):
         self._last["jobs"] = self._number
         if not self._followers:
             return
-        if "jobs" in self._followers:
+        if self._listening.get("jobs"):
             self._tell("jobs", {change.after.spec.tenant_id for change in changes})
         for change in changes:
             name = f"job:{change.after.job_id}"
-            if name in self._followers:
+            if name in self._listening:
                 self._tell(name, {change.after.spec.tenant_id})
 
     def operation_moved(self, operation_id: str, action: str, status: str, sentence: str) -> None:

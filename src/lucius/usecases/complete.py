@@ -71,7 +71,11 @@ class Completion:
 
     async def conclude(self, pending: PendingCallback) -> CallbackReply:
         """The answer to a callback, or the error that tells the worker to stop."""
-        ids, reply = pending.ids, await pending.answer
+        return self.read(pending, await pending.answer)
+
+    def read(self, pending: PendingCallback, reply: CallbackReply | None) -> CallbackReply:
+        """The same, if the engine has answered already."""
+        ids = pending.ids
         if reply is None:
             raise WorkerError.of("JOB_NOT_FOUND", f"there is no job {ids.job_id}", "/jobId")
         self._observer.callback_answered(pending.kind, reply.outcome)

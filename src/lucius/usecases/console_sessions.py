@@ -1,7 +1,8 @@
 """Signing in to the console: links that are good for one use and one minute, and sessions with an end.
 
 A token is random and kept only as a hash. What it may do is what its API key may do, looked up each time: a session
-ends with its key.
+ends with its key. A session of somebody whom an issuer of OpenID Connect signed in contains what the issuer said, and
+ends with the issuer's token.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from lucius.domain.time import Instant, after
 from lucius.ports.clock import Clock
@@ -21,7 +23,7 @@ LINK_SECONDS = 60.0
 TOKEN_BYTES = 32
 TOKEN_CHARS_MAX = 64
 LINKS_MAX, SESSIONS_MAX = 20, 200
-"""Of one API key; older ones end."""
+"""Of one API key or person; older ones end."""
 FOUND_SECONDS = 1.0
 """How long a session that was found is not looked up again."""
 FOUND_MAX = 4_096
@@ -53,6 +55,13 @@ class ConsoleSessions:
 
     async def new_session(self, key_hash: str) -> NewToken:
         token, kept = self._make(TokenKind.SESSION, key_hash, self._session_seconds)
+        await self._store.add(kept, SESSIONS_MAX)
+        return NewToken(token, kept.expires_at)
+
+    async def new_person_session(self, identity: str, person: str, ends_by: Instant) -> NewToken:
+        """A session of a person, that ends at `ends_by` at the latest."""
+        token, kept = self._make(TokenKind.SESSION, identity, self._session_seconds)
+        kept = replace(kept, person=person, expires_at=min(kept.expires_at, ends_by))
         await self._store.add(kept, SESSIONS_MAX)
         return NewToken(token, kept.expires_at)
 

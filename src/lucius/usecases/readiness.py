@@ -71,6 +71,12 @@ class Readiness:
         for task in self._running.values():
             task.cancel()
 
+    async def stop(self, seconds_max: float = CHECK_SECONDS_MAX) -> None:
+        """The same, and wait until they have let go of what they use."""
+        self.close()
+        if self._running:
+            await asyncio.wait(self._running.values(), timeout=seconds_max)
+
     def _started(self, check: Check) -> asyncio.Task[Finding]:
         task = self._running.get(check.name)
         if task is None or task.done():

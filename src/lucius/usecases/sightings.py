@@ -6,11 +6,17 @@ a process sees itself takes precedence over what it has read.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
+from lucius.domain.step import StepStatus
 from lucius.domain.time import Instant, after, iso
 from lucius.ports.clock import Clock
-from lucius.ports.workers import Sighting, WorkerKind, Workers
+from lucius.ports.ledger import Change
+from lucius.ports.observer import Observer
+from lucius.ports.workers import Failures, Sighting, WorkerKind, Workers
 
 FLUSH_SECONDS = 3.0
 """How often an instance's sighting is written at most, and those of other processes are read."""
@@ -21,6 +27,8 @@ KEPT_MAX = 2_000
 KEPT_SECONDS = 7 * 86_400.0
 FORGET_SECONDS = 60.0
 INSTANCE_CHARS_MAX = 128
+MILLIS_OF_MINUTE = 60_000
+MINUTES_OF_HOUR = 60
 
 _Key = tuple[WorkerKind, str, str]
 
@@ -32,6 +40,10 @@ class Sightings:
         self._known: dict[_Key, Sighting] = {}
         self._unwritten: set[_Key] = set()
         self._forgot_at: Instant = 0
+        self._failed: Counter[tuple[_Key, int]] = Counter()
+        """By instance and minute: what is not written yet."""
+        self._failures: dict[_Key, int] = {}
+        """Of the last hour, as last read."""
 
     def saw(
         self, kind: WorkerKind, name: str, instance: str, version: str | None = None, in_work: int | None = None
@@ -51,6 +63,23 @@ class Sightings:
             last_seen_at=now,
         )
         self._unwritten.add(key)
+
+    def failed(self, kind: WorkerKind, name: str, instance: str, count: int = 1) -> None:
+        """Attempts of this instance failed."""
+        key = ((kind, name, instance[:INSTANCE_CHARS_MAX]), self._clock.now() // MILLIS_OF_MINUTE)
+        if key in self._failed or len(self._failed) < KEPT_MAX:
+            self._failed[key] += count
+
+    def worker_failed(self, instance: str, count: int) -> None:
+        """Jobs of this instance failed, whichever function workers it is."""
+        names = [one.name for one in self._known.values() if (one.kind, one.instance) == (WorkerKind.WORKER, instance)]
+        for name in names:
+            self.failed(WorkerKind.WORKER, name, instance, count)
+
+    def failures(self, sighting: Sighting) -> int:
+        """How often it failed in the last hour."""
+        key = (sighting.kind, sighting.name, sighting.instance)
+        return self._failures.get(key, 0) + sum(count for (who, _), count in self._failed.items() if who == key)
 
     def all(self) -> list[Sighting]:
         """By kind, name and instance."""
@@ -90,6 +119,7 @@ class Sightings:
 
     async def flush(self) -> None:
         """Write what is new, and read what other processes have seen."""
+        await self._flush_failures()
         writing, self._unwritten = self._unwritten, set()
         try:
             await self._store.write([self._known[key] for key in writing if key in self._known])
@@ -106,6 +136,20 @@ class Sightings:
         known |= {key: self._known[key] for key in self._unwritten if key in self._known and key not in known}
         self._known = known
 
+    async def _flush_failures(self) -> None:
+        writing, self._failed = self._failed, Counter()
+        try:
+            await self._store.add_failures(
+                [
+                    Failures(kind=kind, name=name, instance=instance, minute=minute, failures=count)
+                    for ((kind, name, instance), minute), count in writing.items()
+                ]
+            )
+        except BaseException:
+            self._failed.update(writing)
+            raise
+        self._failures = await self._store.failures(self._clock.now() // MILLIS_OF_MINUTE - MINUTES_OF_HOUR)
+
     async def forget(self) -> None:
         """Delete what is old, now and then."""
         now = self._clock.now()
@@ -117,3 +161,25 @@ class Sightings:
         oldest = min(self._known, key=lambda key: self._known[key].last_seen_at)
         del self._known[oldest]
         self._unwritten.discard(oldest)
+
+
+class ServiceFailures(Observer):
+    """Notes which instance of a service had an attempt that failed."""
+
+    def __init__(self) -> None:
+        self.sightings: Sightings | None = None
+        """Set once they are open."""
+
+    def turn_done(self, inputs: int, seconds: float, changes: Sequence[Change]) -> None:
+        if self.sightings is None:
+            return
+        for change in changes:
+            step = change.after.current_step
+            if step.status not in _FAILED or step.attempt is None or step.attempt.acked_by is None:
+                continue
+            before = None if change.before is None else change.before.current_step
+            if before is None or before.status is not step.status or before.attempt_no != step.attempt_no:
+                self.sightings.failed(WorkerKind.SERVICE, step.spec.service, step.attempt.acked_by)
+
+
+_FAILED = (StepStatus.FAILED_RETRY, StepStatus.FAILED_FINAL)

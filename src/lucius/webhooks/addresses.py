@@ -1,8 +1,4 @@
-"""Which addresses a webhook may be sent to.
-
-A client chooses the address, and LUCIUS is inside the network. So a name is resolved once, all of its addresses are
-checked, and the call goes to one of exactly those: a name that resolves differently a moment later gains nothing.
-"""
+"""The addresses of a webhook's host, resolved beside the event loop and checked."""
 
 from __future__ import annotations
 
@@ -11,44 +7,15 @@ import socket
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address
 
-ADDRESSES_MAX = 4
-"""Addresses of one name that are tried, in the order the resolver gives them."""
+from lucius.public_addresses import AddressUnknown, allowed_addresses
 
 THREADS_MAX = 256
 """A lookup continues after the deadline of its call, until the system gives up on the name server. So there are several
 times as many threads as calls: a tenant whose names never resolve must not use up all of them."""
 
-_NAT64 = IPv6Network("64:ff9b::/96")
-_NOT_PUBLIC: tuple[IPv4Network | IPv6Network, ...] = (
-    *map(IPv4Network, ("100.64.0.0/10", "192.0.0.0/24", "192.88.99.0/24", "198.18.0.0/15")),
-    *map(IPv6Network, ("64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16")),
-)
-"""Ranges for special uses that not every release of Python knows."""
-
-_METADATA = frozenset(
-    (address.version, int(address))
-    for address in map(
-        ip_address,
-        (
-            *("168.63.129.16", "100.100.100.200", "192.0.0.192"),  # Azure, Alibaba, Oracle
-            *("fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:42::42"),  # AWS, its pods, Google, Scaleway
-        ),
-    )
-)
-"""Metadata services of clouds, which serve credentials, besides the link-local addresses: refused whatever the settings
-say. As numbers, because an address with a zone is not equal to the same one without."""
-
 Resolver = Callable[[str, int], Awaitable[list[str]]]
-
-
-class AddressRefused(Exception):
-    """Webhooks must not be sent to this address."""
-
-
-class AddressUnknown(Exception):
-    """The name does not resolve, at least not now."""
 
 
 class SystemResolver:
@@ -69,47 +36,9 @@ class SystemResolver:
 async def checked_addresses(
     host: str, port: int, private_allowed: bool, resolver: Resolver
 ) -> list[IPv4Address | IPv6Address]:
-    """The addresses to try. If one of them must not be called, none is: no public name has both kinds. Raises
-    `AddressRefused` or `AddressUnknown`."""
+    """The addresses to try. Raises `AddressRefused` or `AddressUnknown`."""
     try:
         texts = await resolver(host, port)
-        addresses = [ip_address(text) for text in texts]
-    except (OSError, ValueError, UnicodeError):
+    except (OSError, UnicodeError):
         raise AddressUnknown(f"the name {host} does not resolve") from None
-    if not addresses:
-        raise AddressUnknown(f"the name {host} does not resolve")
-    for address in addresses:
-        reason = refusal(address, private_allowed)
-        if reason is not None:
-            raise AddressRefused(f"{host} resolves to {reason} address, and webhooks are not sent there")
-    return addresses[:ADDRESSES_MAX]
-
-
-def refusal(address: IPv4Address | IPv6Address, private_allowed: bool) -> str | None:
-    """The kind of address, if it must not be called."""
-    if isinstance(address, IPv6Address):
-        if address.ipv4_mapped is not None:
-            return "an IPv4-mapped"
-        if address.sixtofour is not None or address.teredo is not None:
-            return "a tunnelled"
-        if address.is_site_local:
-            return None if private_allowed else "a private"
-        if address in _NAT64:
-            # The network translates it to the IPv4 address in its last 32 bits, so check that one.
-            return refusal(IPv4Address(int(address) & 0xFFFF_FFFF), private_allowed)
-    if (address.version, int(address)) in _METADATA:
-        return "a cloud's metadata"
-    if address.is_unspecified:
-        return "an unspecified"
-    if address.is_multicast:
-        return "a multicast"
-    if address.is_link_local:
-        # Clouds serve credentials there: no setting allows it.
-        return "a link-local"
-    if address.is_loopback:
-        return None if private_allowed else "a loopback"
-    if address.is_reserved:
-        return "a reserved"
-    if not address.is_global or any(address in network for network in _NOT_PUBLIC):
-        return None if private_allowed else "a private"
-    return None
+    return allowed_addresses(host, texts, private_allowed, "webhooks are not sent there")

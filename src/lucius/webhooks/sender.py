@@ -11,22 +11,24 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import NamedTuple
 
 import msgspec
 from msgspec import structs
 
+from lucius.azure.key_vault import BadReference, SecretUnreadable
 from lucius.clocks import SetBack
 from lucius.domain.job import Job
 from lucius.domain.time import CLOCK_TOLERANCE_SECONDS, Instant, after, iso
 from lucius.ports.clock import Clock
 from lucius.ports.ledger import Ledger, Webhook
 from lucius.ports.observer import Observer
-from lucius.ports.registry import Registry
+from lucius.ports.registry import Registry, Tenant
+from lucius.public_addresses import AddressRefused, AddressUnknown
 from lucius.settings import Settings
-from lucius.webhooks.addresses import AddressRefused, AddressUnknown, Resolver
+from lucius.webhooks.addresses import Resolver
 from lucius.webhooks.call import Caller, CallFailed
 from lucius.webhooks.retry_after import wait_wanted
 from lucius.webhooks.signing import SecretUnusable, read_secrets, sign
@@ -46,6 +48,14 @@ ERROR_CHARS_MAX = 500
 
 log = logging.getLogger("lucius.webhooks")
 _encode = msgspec.json.Encoder().encode
+
+
+ReadSecret = Callable[[str, str], Awaitable[str]]
+"""Where a value stands, and the value: a secret, or a reference to one. Returns the secret."""
+
+
+async def _as_it_is(place: str, text: str) -> str:
+    return text
 
 
 class _GivenUp(Exception):
@@ -74,7 +84,9 @@ class WebhookSender:
         resolver: Resolver | None = None,
         ssl_context: ssl.SSLContext | None = None,
         poll_seconds: float = POLL_SECONDS,
+        read_secret: ReadSecret | None = None,
     ) -> None:
+        """`read_secret`: makes of a reference to a secret the secret; without it there are none."""
         self._ledger = ledger
         self._registry = registry
         self._clock = clock
@@ -83,6 +95,7 @@ class WebhookSender:
         self._environ = os.environ if environ is None else environ
         self._resolver = resolver
         self._ssl_context = ssl_context
+        self._read_secret = read_secret or _as_it_is
         self._poll_seconds = poll_seconds
         self._calls: set[asyncio.Task[None]] = set()
         self._set_back = SetBack()
@@ -192,7 +205,7 @@ class WebhookSender:
                 raise _GivenUp("the job is no longer in the ledger")
             now = self._clock.now()
             body = webhook_body(job)
-            reply = await self._caller.post(webhook.url, body, self._headers(job, now, body))
+            reply = await self._caller.post(webhook.url, body, await self._headers(job, now, body))
         except (_GivenUp, AddressRefused) as error:
             return _Attempted(str(error), may_retry=False)
         except (AddressUnknown, CallFailed, SecretUnusable) as error:
@@ -207,7 +220,7 @@ class WebhookSender:
         wait_seconds = wait_wanted(reply.retry_after, self._clock.now()) if status in (429, 503) else 0.0
         return _Attempted(f"the receiver answered {status}", wait_seconds=wait_seconds)
 
-    def _headers(self, job: Job, now: Instant, body: bytes) -> dict[str, str]:
+    async def _headers(self, job: Job, now: Instant, body: bytes) -> dict[str, str]:
         message_id, timestamp = f"msg_{job.job_id}", now // 1000
         headers = {
             "Content-Type": "application/json",
@@ -216,16 +229,19 @@ class WebhookSender:
             "webhook-timestamp": str(timestamp),
         }
         tenant = self._registry.snapshot().tenants.get(job.spec.tenant_id)
-        variable = tenant.webhook_secret_env if tenant is not None else None
-        if variable is not None:
-            try:
-                secrets = read_secrets(self._environ.get(variable, ""))
-            except SecretUnusable as error:
-                raise SecretUnusable(
-                    f"not sent, because it cannot be signed: {variable} is unusable: {error}"
-                ) from None
-            headers["webhook-signature"] = sign(secrets, message_id, timestamp, body)
+        if tenant is not None and (tenant.webhook_secret_env or tenant.webhook_secret):
+            headers["webhook-signature"] = sign(await self._secrets_of(tenant), message_id, timestamp, body)
         return headers
+
+    async def _secrets_of(self, tenant: Tenant) -> tuple[bytes, ...]:
+        if tenant.webhook_secret_env is not None:
+            place, text = tenant.webhook_secret_env, self._environ.get(tenant.webhook_secret_env, "")
+        else:
+            place, text = f"the webhook secret of tenant {tenant.id}", tenant.webhook_secret or ""
+        try:
+            return read_secrets(await self._read_secret(place, text))
+        except (SecretUnusable, SecretUnreadable, BadReference) as error:
+            raise SecretUnusable(f"not sent, because it cannot be signed: {place} is unusable: {error}") from None
 
     def _after(self, webhook: Webhook, attempted: _Attempted) -> Webhook:
         """The row to write: `next_at` is the time of the next call, or 0 for none."""

@@ -15,7 +15,7 @@ import pytest
 from tests.crash.brokers import open_broker
 from tests.crash.client import Client
 from tests.crash.processes import CALLBACK_KEYS, Process, free_port
-from tests.long_form import IS_LONG
+from tests.long_form import IS_LONG, sized
 from tests.runbooks.crash.crash_story import rows
 from tests.runbooks.crash.under_fire import (
     END_SECONDS_MAX,
@@ -38,12 +38,12 @@ from lucius.sql.postgres import PostgresDatabase
 
 SEED = 20_250_315
 SOURCE = "LUCIUS_SOURCE_MOVES"
-PORTIONS = 5
-KILLS_A_PORTION = 5
+PORTIONS = sized(3, 5)
+KILLS_A_PORTION = sized(3, 5)
 HAND_PORTION = 30
 SOURCE_PORTION = 20
-UP_PORTIONS = 4
-UP_KILLS_A_PORTION = 3
+UP_PORTIONS = sized(2, 4)
+UP_KILLS_A_PORTION = sized(2, 3)
 UP_PORTION = 20
 BUSES = ("sql", "nats", "servicebus") if IS_LONG else ("sql",)
 WORKERS = ("http-pool", "bus-pool")
@@ -73,7 +73,7 @@ async def until_empty(settings: Mapping[str, str]) -> None:
     """Until no message waits on the broker, and none is dead."""
     known = read_settings(settings)
     async with open_bus(known) as bus, asyncio.timeout(END_SECONDS_MAX):
-        await bus.declare(bus_subscriptions(known, WORKERS))
+        await bus.declare(await bus_subscriptions(known, WORKERS))
         while left := [depth for depth in await bus.depths() if depth.ready or depth.locked or depth.dead]:
             assert not any(depth.dead for depth in left), left
             await asyncio.sleep(0.2)

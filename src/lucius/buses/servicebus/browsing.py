@@ -13,7 +13,7 @@ from contextlib import suppress
 from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
-from lucius.buses.servicebus.faults import CALL_ERRORS, Problems
+from lucius.buses.servicebus.faults import CALL_ERRORS, Problems, sdk_call
 
 PAGE = 250
 CALL_SECONDS = 10.0
@@ -46,7 +46,7 @@ class Browsing:
         self._close_oldest()
         async with browser.lock:
             try:
-                async with asyncio.timeout(HARD_SECONDS):
+                async with sdk_call(HARD_SECONDS):
                     if browser.receiver is None:
                         browser.receiver = self.receiver(place)
                     # 0 would continue where the receiver was last.
@@ -99,5 +99,5 @@ def entity_of(place: Place) -> str:
 
 async def close_quietly(receiver: ServiceBusReceiver) -> None:
     with suppress(*CALL_ERRORS):
-        async with asyncio.timeout(CLOSE_SECONDS):
+        async with sdk_call(CLOSE_SECONDS):
             await receiver.close()

@@ -10,12 +10,13 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
+from lucius.azure.credential import AzureIdentity
 from lucius.buses.servicebus.browsing import Browsing
 from lucius.buses.servicebus.counting import Counting, Counts
 from lucius.buses.servicebus.dead_letters import DeadLetters
 from lucius.buses.servicebus.faults import Problems
 from lucius.buses.servicebus.held import TICK_SECONDS, HeldMessages
-from lucius.buses.servicebus.identity import open_client, open_credential
+from lucius.buses.servicebus.identity import identity_of, open_client
 from lucius.buses.servicebus.lane import BUSY_SECONDS, SILENCE_SECONDS
 from lucius.buses.servicebus.messages import id_of, instant_of, to_wire
 from lucius.buses.servicebus.options import ServiceBusOptions
@@ -62,6 +63,7 @@ class ServiceBus:
         gather_seconds: float = GATHER_SECONDS,
         look_seconds: float = LOOK_SECONDS,
         dead_look_seconds: float = DEAD_LOOK_SECONDS,
+        identity: AzureIdentity | None = None,
     ) -> None:
         self.options = options
         self.message_bytes_max = message_bytes_max
@@ -82,14 +84,14 @@ class ServiceBus:
         self._look: asyncio.Task[None] | None = None
         self._senders: dict[str, TopicSender] = {}
         self._held = HeldMessages(clock, tick_seconds)
-        self._credential: Any = None
+        self._identity = identity or identity_of(options)
+        self._is_identity_shared = identity is not None
         self._client: ServiceBusClient
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> ServiceBus:
         self._forgot_at = asyncio.get_running_loop().time()
-        self._credential = open_credential(self.options)
-        self._client = open_client(self.options, self._credential)
+        self._client = open_client(self.options, self._identity)
         self._browsing = Browsing(self._client, self.problems)
         self._receiving = Receiving(
             self._make_receiver,
@@ -101,7 +103,7 @@ class ServiceBus:
             self._gather_seconds,
             self._look_seconds,
         )
-        self._counting = Counting(self.options, self._credential)
+        self._counting = Counting(self.options, self._identity)
         self._proof = QueueProof(self._browsing, self._held)
         self._dead = DeadLetters(self._browsing, self.problems, self._clock, self._dead_seconds, self._send_one)
         self._tasks = [asyncio.create_task(self._held.keep(), name="service bus: locks")]
@@ -122,8 +124,8 @@ class ServiceBus:
             return_exceptions=True,
         )
         await self._client.close()
-        if self._credential is not None:
-            await self._credential.close()
+        if not self._is_identity_shared:
+            await self._identity.close()
 
     def _make_receiver(self, topic: str, name: str, prefetch: int, read_seconds: float) -> ServiceBusReceiver:
         return self._client.get_subscription_receiver(topic, name, prefetch_count=prefetch, max_wait_time=read_seconds)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Any
 
 from azure.core.exceptions import AzureError, ResourceNotFoundError
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
+from lucius.azure.credential import AzureIdentity
 from lucius.buses.servicebus.identity import open_administration
 from lucius.buses.servicebus.options import ServiceBusOptions
 
@@ -27,9 +27,9 @@ Counts = dict[tuple[str, str], tuple[int, int]]
 
 
 class Counting:
-    def __init__(self, options: ServiceBusOptions, credential: Any) -> None:
+    def __init__(self, options: ServiceBusOptions, identity: AzureIdentity) -> None:
         self._options = options
-        self._credential = credential
+        self._identity = identity
         self._client: ServiceBusAdministrationClient | None = None
         self._not_before = 0.0
 
@@ -40,7 +40,7 @@ class Counting:
         if not has_address or now < self._not_before:
             return None
         if self._client is None:
-            self._client = open_administration(self._options, self._credential)
+            self._client = open_administration(self._options, self._identity)
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 found = await asyncio.gather(*(self._of(self._client, topic) for topic in sorted(set(topics))))

@@ -15,7 +15,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusReceiver
 
 from lucius.buses.servicebus.browsing import Browsing, Place, close_quietly, entity_of
-from lucius.buses.servicebus.faults import CALL_ERRORS, LOCK_LOST, Problems
+from lucius.buses.servicebus.faults import CALL_ERRORS, LOCK_LOST, Problems, sdk_call
 from lucius.buses.servicebus.lane import release
 from lucius.buses.servicebus.messages import again, body_of, id_of, instant_of, properties_of
 from lucius.domain.time import Instant, after
@@ -60,7 +60,7 @@ class DeadLetters:
         async with self._opened((one.topic, one.name, True)) as receiver:
             seen = 0
             while seen < READ_MAX and len(back) < len(bodies):
-                taken = await receiver.receive_messages(TAKEN_AT_ONCE, max_wait_time=WAIT_SECONDS)
+                taken = await _take(receiver)
                 if not taken:
                     break
                 seen += len(taken)
@@ -85,7 +85,7 @@ class DeadLetters:
             if not oldest or not self._is_old(oldest[0]):
                 return
             async with self._opened(place) as receiver:
-                while taken := await receiver.receive_messages(TAKEN_AT_ONCE, max_wait_time=WAIT_SECONDS):
+                while taken := await _take(receiver):
                     is_old = [self._is_old(message) for message in taken]
                     await asyncio.gather(
                         *(
@@ -103,7 +103,7 @@ class DeadLetters:
     async def _opened(self, place: Place) -> Any:
         receiver: ServiceBusReceiver = self._browsing.receiver(place)
         try:
-            async with asyncio.timeout(OPEN_SECONDS):
+            async with sdk_call(OPEN_SECONDS):
                 await receiver.__aenter__()
             yield receiver
         except CALL_ERRORS as error:
@@ -112,9 +112,14 @@ class DeadLetters:
             await close_quietly(receiver)
 
 
+async def _take(receiver: ServiceBusReceiver) -> list[ServiceBusReceivedMessage]:
+    async with sdk_call(OPEN_SECONDS):
+        return await receiver.receive_messages(TAKEN_AT_ONCE, max_wait_time=WAIT_SECONDS)
+
+
 async def _settled(call: Any) -> None:
     try:
-        async with asyncio.timeout(CALL_SECONDS):
+        async with sdk_call(CALL_SECONDS):
             await call
     except LOCK_LOST:
         pass  # Somebody else has it.

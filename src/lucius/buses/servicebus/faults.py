@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from enum import Enum
+from types import TracebackType
 
 from azure.core.exceptions import AzureError, ClientAuthenticationError
 from azure.servicebus.exceptions import (
@@ -25,12 +29,42 @@ log = logging.getLogger("lucius.bus")
 
 DETAIL_CHARS_MAX = 300
 
-SDK_FAULTS = (TypeError, AttributeError, RuntimeError)
-"""What the SDK raises from inside if two calls on a receiver find at once that its connection broke."""
-CALL_ERRORS = (AzureError, ServiceBusError, OSError, TimeoutError, ValueError, *SDK_FAULTS)
-"""What a call of the SDK may raise. `ValueError` is a handler that was closed meanwhile."""
+
+class SdkFault(Exception):
+    """The SDK failed with an error of Python's, as it does if its connection breaks."""
+
+
+CALL_ERRORS = (AzureError, ServiceBusError, OSError, TimeoutError, SdkFault)
+"""What is raised inside `sdk_call`, besides defects of LUCIUS."""
 LOCK_LOST = (MessageLockLostError, MessageAlreadySettled)
 """An expected duplicate: the message is delivered once more."""
+_PUBLIC = (*CALL_ERRORS, *LOCK_LOST, StopAsyncIteration)
+"""What the SDK raises by design, the end of its iterator included."""
+
+
+@asynccontextmanager
+async def sdk_call(seconds: float) -> AsyncIterator[None]:
+    """Around every call of the SDK. If two calls on a receiver find at once that its connection broke, or its handler
+    was closed meanwhile, the SDK raises what a programming error would raise (`TypeError`, `AttributeError`,
+    `RuntimeError`, `ValueError`) or an error of its inner layers: that becomes `SdkFault`. The same from code of LUCIUS
+    is a defect, and passes."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except Exception as error:
+        if isinstance(error, _PUBLIC) or not _was_raised_by_sdk(error.__traceback__):
+            raise
+        raise SdkFault(f"{type(error).__name__} in the SDK: {error}") from error
+
+
+def _was_raised_by_sdk(trace: TracebackType | None) -> bool:
+    """Whether the innermost frame that is Azure's or LUCIUS's is Azure's: the SDK may fail in asyncio."""
+    raised_by = ""
+    while trace is not None:
+        package = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        raised_by = package if package in ("azure", "lucius") else raised_by
+        trace = trace.tb_next
+    return raised_by == "azure"
 
 
 class Kind(Enum):
@@ -49,14 +83,8 @@ def kind_of(error: BaseException) -> Kind:
         return Kind.BUSY
     if isinstance(error, ServiceBusQuotaExceededError) or _is_full(error):
         return Kind.FULL
-    wrong = (
-        MessagingEntityNotFoundError,
-        MessagingEntityDisabledError,
-        ServiceBusAuthenticationError,
-        ServiceBusAuthorizationError,
-        ClientAuthenticationError,
-    )
-    return Kind.WRONG if isinstance(error, wrong) else Kind.AWAY
+    is_wrong = isinstance(error, MessagingEntityNotFoundError | MessagingEntityDisabledError) or _is_refused(error)
+    return Kind.WRONG if is_wrong or not isinstance(error, CALL_ERRORS) else Kind.AWAY
 
 
 def sentence(error: BaseException, entity: str, location: str) -> str:
@@ -66,11 +94,15 @@ def sentence(error: BaseException, entity: str, location: str) -> str:
         return f"{entity} is missing on Service Bus at {location}: run `lucius bus provision`"
     if isinstance(error, MessagingEntityDisabledError):
         return f"{entity} is disabled on Service Bus at {location}: enable it. ({said})"
-    if isinstance(error, ServiceBusAuthenticationError | ServiceBusAuthorizationError | ClientAuthenticationError):
+    if _is_refused(error):
         return (
             f"Service Bus at {location} refuses this process at {entity}: the key is wrong, the token has expired, or a"
             f" right is missing; check LUCIUS_SERVICEBUS_CONNECTION or LUCIUS_AZURE_CREDENTIAL. ({said})"
         )
+    if not isinstance(error, CALL_ERRORS):
+        return f"{entity}: LUCIUS itself failed, and tries again: {type(error).__name__}: {said}. Report this defect."
+    if isinstance(error, SdkFault):
+        return f"Azure's SDK failed with {entity} on Service Bus at {location}, and is tried again. ({said})"
     match kind_of(error):
         case Kind.BUSY:
             return f"Service Bus at {location} is busy at {entity}: tried again in 10 s. ({said})"
@@ -79,6 +111,12 @@ def sentence(error: BaseException, entity: str, location: str) -> str:
     if isinstance(error, OperationTimeoutError | TimeoutError):
         return f"Service Bus at {location} does not answer about {entity}. ({said})"
     return f"Service Bus at {location} is out of reach for {entity}. ({said})"
+
+
+def _is_refused(error: BaseException) -> bool:
+    """By the namespace, or by whoever issues tokens for the credential: the SDK wraps what it does not know."""
+    refusals = ServiceBusAuthenticationError | ServiceBusAuthorizationError | ClientAuthenticationError
+    return isinstance(error, refusals) or isinstance(getattr(error, "inner_exception", None), refusals)
 
 
 def _is_full(error: BaseException) -> bool:
@@ -97,7 +135,8 @@ class Problems:
         text = sentence(error, entity, self.location)
         kind = kind_of(error)
         if self._known.get(entity, (None, ""))[0] is not kind:
-            log.error("%s", text)
+            is_defect = not isinstance(error, CALL_ERRORS)
+            log.error("%s", text, exc_info=error if is_defect else None)
         self._known[entity] = (kind, text)
         return BusUnavailable(text)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusReceiver
 
-from lucius.buses.servicebus.faults import CALL_ERRORS, LOCK_LOST
+from lucius.buses.servicebus.faults import CALL_ERRORS, LOCK_LOST, sdk_call
 from lucius.buses.servicebus.lane import Lane
 from lucius.buses.servicebus.messages import instant_of
 from lucius.domain.time import Instant, after
@@ -26,6 +26,8 @@ from lucius.ports.clock import Clock
 log = logging.getLogger("lucius.bus")
 
 CALL_SECONDS = 10.0
+HARD_SECONDS = 20.0
+"""After this a call is given up, whatever the SDK still waits for."""
 TICK_SECONDS = 0.5
 RENEW_MARGIN_SECONDS = 3.0
 NOTED_MAX = 20_000
@@ -136,7 +138,7 @@ class HeldMessages:
         """Whether it was done. If the lock, the link or the answer is lost, the message comes again: an expected
         duplicate. That the bus is away is for those to say who send and receive."""
         try:
-            async with self._slots, asyncio.timeout(CALL_SECONDS):
+            async with self._slots, sdk_call(CALL_SECONDS):
                 await call
         except (*LOCK_LOST, *CALL_ERRORS) as error:
             log.info("%s: message %s could not be settled: %s", one.lane.entity, ref.message_id, error)
@@ -169,8 +171,9 @@ class HeldMessages:
                 for ref, one in list(self._held.items())
                 if one.until <= now or one.locked_until <= min(soon, one.until - 1)
             ]
-            if due:
-                await asyncio.gather(*due, return_exceptions=True)
+            for outcome in await asyncio.gather(*due, return_exceptions=True):
+                if isinstance(outcome, Exception):
+                    log.error("keeping a lock on Service Bus failed: a defect; report it", exc_info=outcome)
 
     async def _expire(self, ref: DeliveryRef, one: Held) -> None:
         if one.locked_until > self._clock.now():
@@ -180,7 +183,7 @@ class HeldMessages:
 
     async def _renew_lock(self, ref: DeliveryRef, one: Held) -> bool:
         try:
-            async with self._slots:
+            async with self._slots, sdk_call(HARD_SECONDS):
                 until = await one.receiver.renew_message_lock(one.message, timeout=CALL_SECONDS)
         except CALL_ERRORS:
             if ref in self._held:

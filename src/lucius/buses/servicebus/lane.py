@@ -18,7 +18,7 @@ from typing import Any
 from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusReceiver
 
-from lucius.buses.servicebus.faults import CALL_ERRORS, Kind, Problems, kind_of
+from lucius.buses.servicebus.faults import CALL_ERRORS, Kind, Problems, kind_of, sdk_call
 
 log = logging.getLogger("lucius.bus")
 
@@ -115,7 +115,7 @@ class Lane:
         while True:
             try:
                 await self._step()
-            except CALL_ERRORS as error:
+            except Exception as error:
                 self._problems.met(self.entity, error)
                 self.is_broken = True
                 self._arrived()
@@ -155,7 +155,7 @@ class Lane:
         assert receiver is not None
         try:
             # The iterator ends after READ_SECONDS without a message; the deadline is for one that hangs.
-            async with asyncio.timeout(self._silence_seconds):
+            async with sdk_call(self._silence_seconds):
                 return await anext(receiver)
         except StopAsyncIteration:
             self._problems.gone(self.entity)
@@ -182,7 +182,7 @@ class Lane:
     async def _open(self, prefetch: int) -> None:
         receiver = self._make(prefetch)
         self._receiver, self._prefetch = receiver, prefetch
-        async with asyncio.timeout(OPEN_SECONDS):
+        async with sdk_call(OPEN_SECONDS):
             await receiver.__aenter__()
         self.is_broken = False
         self._problems.gone(self.entity)
@@ -230,16 +230,17 @@ async def release(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessa
     """Unlock a message that nobody has seen. The SDK does this itself for messages that it has read ahead, without a
     public call; abandoning would count as a delivery."""
     with suppress(*CALL_ERRORS):
-        async with asyncio.timeout(CLOSE_SECONDS):
-            settle = receiver._handler.settle_messages_async
-            await settle(message._delivery_id, message._delivery_tag, "released")
+        async with sdk_call(CLOSE_SECONDS):
+            handler: Any = receiver._handler
+            if handler is not None:  # Closed, and the message released with it.
+                await handler.settle_messages_async(message._delivery_id, message._delivery_tag, "released")
 
 
 async def drain(receiver: ServiceBusReceiver) -> bool:
     """Take back a receiver's credit and release what it has read ahead: what the SDK does before it closes one, and
     has no public call for. False if that is not possible."""
     try:
-        async with asyncio.timeout(CLOSE_SECONDS):
+        async with sdk_call(CLOSE_SECONDS):
             transport: Any = receiver._amqp_transport
             await transport.drain_and_release_messages_async(receiver._handler)
     except CALL_ERRORS:
@@ -249,5 +250,5 @@ async def drain(receiver: ServiceBusReceiver) -> bool:
 
 async def _close(receiver: ServiceBusReceiver) -> None:
     with suppress(*CALL_ERRORS):
-        async with asyncio.timeout(CLOSE_SECONDS):
+        async with sdk_call(CLOSE_SECONDS):
             await receiver.close()

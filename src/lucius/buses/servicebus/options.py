@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-CREDENTIALS = ("managed", "workload", "cli", "environment")
+from lucius.azure.credential import credential_fault
 
 
 class ServiceBusOptions(Struct, frozen=True, kw_only=True):
@@ -13,7 +13,7 @@ class ServiceBusOptions(Struct, frozen=True, kw_only=True):
     namespace: str = ""
     """The namespace's host name, such as `lanes.servicebus.windows.net`."""
     credential: str = "managed"
-    """Who this process is to the namespace: one of `CREDENTIALS`."""
+    """Who this process is to the namespace: one of `lucius.azure.credential.CREDENTIALS`."""
     client_id: str = ""
     """Of a managed identity that the user assigned."""
     administration: str = ""
@@ -36,6 +36,4 @@ class ServiceBusOptions(Struct, frozen=True, kw_only=True):
             return "LUCIUS_SERVICEBUS_CONNECTION must be a connection string: Endpoint=sb://…;SharedAccessKeyName=…"
         if self.connection and "UseDevelopmentEmulator=true" not in self.connection and ":5672" in self.connection:
             return "LUCIUS_SERVICEBUS_CONNECTION: an emulator needs UseDevelopmentEmulator=true"
-        if self.credential not in CREDENTIALS:
-            return f"LUCIUS_AZURE_CREDENTIAL={self.credential!r}: must be one of {', '.join(CREDENTIALS)}"
-        return None
+        return credential_fault(self.credential)

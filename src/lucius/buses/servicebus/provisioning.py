@@ -21,7 +21,7 @@ from azure.servicebus.management import CorrelationRuleFilter, RuleProperties, T
 from lucius.buses.servicebus.browsing import Browsing
 from lucius.buses.servicebus.entities import DEFAULT_RULE, RULE, SubscriptionPlan, TopicPlan, iso_duration
 from lucius.buses.servicebus.faults import Problems
-from lucius.buses.servicebus.identity import open_administration, open_client, open_credential
+from lucius.buses.servicebus.identity import identity_of, open_administration, open_client
 from lucius.buses.servicebus.options import ServiceBusOptions
 from lucius.ports.bus import BusUnavailable
 
@@ -32,8 +32,8 @@ TOPICS_AT_ONCE = 8
 @asynccontextmanager
 async def administration(options: ServiceBusOptions) -> AsyncIterator[Provisioner]:
     """Raises `BusUnavailable` with a sentence for whatever the namespace answers."""
-    credential = open_credential(options)
-    client = open_administration(options, credential)
+    identity = identity_of(options)
+    client = open_administration(options, identity)
     try:
         yield Provisioner(client)
     except ClientAuthenticationError as error:
@@ -49,8 +49,7 @@ async def administration(options: ServiceBusOptions) -> AsyncIterator[Provisione
         ) from error
     finally:
         await client.close()
-        if credential is not None:
-            await credential.close()
+        await identity.close()
 
 
 class Provisioner:
@@ -234,8 +233,8 @@ async def faults_of_messages(options: ServiceBusOptions, topics: Sequence[TopicP
     place = next(((topic.name, one.name, False) for topic in topics for one in topic.subscriptions), None)
     if place is None:
         return []
-    credential = open_credential(options)
-    client = open_client(options, credential)
+    identity = identity_of(options)
+    client = open_client(options, identity)
     browsing = Browsing(client, Problems(options.location))
     try:
         await browsing.page(place, 1, 1)
@@ -244,6 +243,5 @@ async def faults_of_messages(options: ServiceBusOptions, topics: Sequence[TopicP
     finally:
         await browsing.close()
         await client.close()
-        if credential is not None:
-            await credential.close()
+        await identity.close()
     return []

@@ -10,7 +10,7 @@ from functools import partial
 from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusReceiver
 
-from lucius.buses.servicebus.faults import CALL_ERRORS, Problems
+from lucius.buses.servicebus.faults import CALL_ERRORS, Problems, sdk_call
 from lucius.buses.servicebus.held import Held, HeldMessages
 from lucius.buses.servicebus.lane import READ_SECONDS, Lane
 from lucius.buses.servicebus.messages import body_of, id_of, instant_of, only_for, properties_of
@@ -26,6 +26,7 @@ OPENING_SECONDS = 10.0
 """The same while a receiver is being opened."""
 GATHER_SECONDS = 0.05
 """How long after a message a caller that wants several is given the next ones."""
+SETTLE_SECONDS = 10.0
 LOCK_LEFT_SECONDS_MIN = 0.5
 """A message that has been read ahead and whose lock ends so soon is left to come again."""
 
@@ -176,7 +177,7 @@ class Receiving:
     def _settle(self, lane: Lane, call: object) -> None:
         async def settle() -> None:
             try:
-                async with asyncio.timeout(10.0):
+                async with sdk_call(SETTLE_SECONDS):
                     await call  # type: ignore[misc]
             except CALL_ERRORS as error:
                 log.info("%s: a message could not be settled and comes again: %s", lane.entity, error)

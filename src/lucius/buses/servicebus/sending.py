@@ -15,7 +15,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError, MessagingEntityNotFoundError
 
-from lucius.buses.servicebus.faults import CALL_ERRORS, Kind, Problems, kind_of
+from lucius.buses.servicebus.faults import CALL_ERRORS, Kind, Problems, kind_of, sdk_call
 from lucius.ports.bus import BusUnavailable, Refused
 
 BATCH_MESSAGES_MAX = 1_000
@@ -110,12 +110,14 @@ class TopicSender:
 
     async def _opened(self) -> ServiceBusSender:
         if self._sender is None:
-            sender = self._make()
+            sender = None
             try:
-                async with asyncio.timeout(HARD_SECONDS):
+                async with sdk_call(HARD_SECONDS):
+                    sender = self._make()
                     await sender.__aenter__()
-            except CALL_ERRORS as error:
-                await _close(sender)
+            except Exception as error:
+                if sender is not None:
+                    await _close(sender)
                 raise self._failed(error) from error
             self._sender = sender
             self._worked()
@@ -126,7 +128,7 @@ class TopicSender:
         batch: list[Item] = []
         try:
             sender = await self._opened()
-            async with asyncio.timeout(HARD_SECONDS):
+            async with sdk_call(HARD_SECONDS):
                 wire = await sender.create_message_batch()
                 for place, (message, future) in enumerate(items):
                     if message is None:
@@ -151,7 +153,7 @@ class TopicSender:
                 return items[1:]
             _fail(items, self._failed(error))
             return []
-        except CALL_ERRORS as error:
+        except Exception as error:
             unavailable = self._failed(error)
             if kind_of(error) not in (Kind.BUSY, Kind.FULL):
                 await self._drop()
@@ -181,7 +183,7 @@ class TopicSender:
 
 async def _close(sender: ServiceBusSender) -> None:
     with suppress(*CALL_ERRORS):
-        async with asyncio.timeout(CLOSE_SECONDS):
+        async with sdk_call(CLOSE_SECONDS):
             await sender.close()
 
 

@@ -145,8 +145,7 @@ class JournaledBus:
         for message in messages:
             if self._bodies_bytes + len(message.body) > BODIES_BYTES_MAX:
                 message = msgspec.structs.replace(message, body=b"")
-            self._bodies_bytes += len(message.body) * len(self._queues.wanting(message))
-            self._queues.add(message)
+            self._bodies_bytes += len(message.body) * self._queues.add(message)
         for ref in settled:
             queue = self._queues.find(ref.topic, ref.subscription)
             if queue is not None:

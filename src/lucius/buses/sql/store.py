@@ -81,8 +81,8 @@ def settle_script(keys: Sequence[tuple[str, int]], now: Instant) -> Script[None]
     if keys:
         ids = [message_id for message_id, _ in keys]
         pairs = [f"{message_id} {subscription_id}" for message_id, subscription_id in keys]
-        yield Fetch(statements.SETTLE_UNIQUE, (ids, pairs))
-        yield Fetch(statements.SETTLE, (ids, pairs, now))
+        yield Run(statements.SETTLE_UNIQUE, [(ids, pairs)])
+        yield Run(statements.SETTLE, [(ids, pairs, now)])
 
 
 class MessageStore:

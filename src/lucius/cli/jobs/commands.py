@@ -190,6 +190,9 @@ def watch(connection: Connection, job_id: str, timeout: float, output: str) -> N
 @click.option("--from", "created_from", metavar="TIME", help="Created at this time (ISO 8601) or later.")
 @click.option("--to", "created_to", metavar="TIME", help="Created before this time.")
 @click.option("--signature", "error_signature", help="Only jobs that failed for this reason (error_signature).")
+@click.option("--correlation-id", help="Only jobs with this correlation id.")
+@click.option("--key", "idempotency_key", help="Only the job accepted under this idempotency key.")
+@click.option("--payload", metavar="FIELD=VALUE", help="Only jobs with this value in a searchable field.")
 @click.option("--limit", type=click.IntRange(1, LIST_MAX), default=LIST_DEFAULT, show_default=True)
 @click.option("--cursor", default="", help="Continue an earlier list.")
 @output_option

@@ -47,13 +47,13 @@ def shown_name(file: Path) -> str:
 
 
 @contextmanager
-def faults_in(file: Path | None) -> Iterator[None]:
-    """Tells what the server found wrong with the members of this file by file and line."""
+def faults_in(file: Path | None, code: str = "MEMBERS_INVALID") -> Iterator[None]:
+    """Tells what the server found wrong with this file by file and line. `code` is that of such an error."""
     try:
         yield
     except Refused as error:
         cause = error.__cause__
-        if file is None or error.code != "MEMBERS_INVALID" or not isinstance(cause, ClientError):
+        if file is None or error.code != code or not isinstance(cause, ClientError):
             raise
         found = [fault.message for fault in cause.faults] or [cause.message]
         raise InvalidFile(file, found) from error

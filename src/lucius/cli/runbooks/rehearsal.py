@@ -22,7 +22,6 @@ from lucius.cli.runbooks.files import member_fault, read_moment
 from lucius.cli.serve.server import server_packages
 
 if TYPE_CHECKING:
-    from lucius.runbooks.core.definition.model import Runbook
     from lucius.runbooks.core.source_members import Members
     from lucius.runbooks.rehearsal.behaviour import Behaviour
     from lucius.runbooks.rehearsal.plan import RehearsalPlan
@@ -141,11 +140,12 @@ def rehearse(
         from lucius.runbooks.rehearsal import rehearsal
         from lucius.runbooks.rehearsal.members import made_up_members
         from lucius.runbooks.rehearsal.report import to_json
+        from lucius.runbooks.rehearsal.windows import usual_start
 
         content = read_file(file, RUNBOOK_BYTES_MAX)
         runbook = read_runbook(content)
         if start is None and (count is not None or runbook.source is None or runbook.source.batch_time_column is None):
-            start = start_by_default(runbook, now if now is not None else now_millis())
+            start = usual_start(runbook, now if now is not None else now_millis())
         if csv is not None:
             members = members_of(content, csv, start)
         else:
@@ -206,24 +206,9 @@ def members_of(content: bytes, csv: Path, start: int | None) -> Members:
 
 
 def behaviour_of(file: Path | None, mix: dict[str, Any]) -> Behaviour:
-    from lucius.runbooks.core.definition.durations import parse_duration
-    from lucius.runbooks.rehearsal.behaviour import BehaviourInvalid, parse_share, read_behaviour
+    from lucius.runbooks.rehearsal.behaviour import parse_options, read_behaviour
 
-    options = {name: value for name, value in mix.items() if value is not None}
-    for name in {"fail", "throttle", "lost", "slow"} & options.keys():
-        options[name] = parse_share(options[name])
-    if "duration" in options:
-        try:
-            options["duration_seconds"] = float(parse_duration(options.pop("duration")))
-        except ValueError as error:
-            raise BehaviourInvalid(str(error)) from error
-    return read_behaviour(b"{}" if file is None else read_file(file, RUNBOOK_BYTES_MAX), options)
-
-
-def start_by_default(runbook: Runbook, now: int) -> int:
-    """The first midnight late enough for the first phase."""
-    lead = max(max(phase.offset_minutes for phase in runbook.phases), 0) * 60_000
-    return ((now + lead) // MILLIS_A_DAY + 1) * MILLIS_A_DAY
+    return read_behaviour(b"{}" if file is None else read_file(file, RUNBOOK_BYTES_MAX), parse_options(mix))
 
 
 def now_millis() -> int:

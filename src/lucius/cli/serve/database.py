@@ -107,4 +107,19 @@ def db_compact(data: str | None) -> None:
     click.echo(run("db_compact", settings_of(data=data)))
 
 
+@db.command("copy")
+@click.argument("source")
+@data_option
+def db_copy(source: str, data: str | None) -> None:
+    """Copy the jobs of the ledger SOURCE into that of LUCIUS_LEDGER.
+
+    SOURCE is written like LUCIUS_LEDGER: sqlite:///path, postgresql://… or aztables:ledger. Stop the servers on both
+    first. Jobs come with their attempts, events, idempotency keys and dismissals; webhooks that are still pending do
+    not. Can be run again: jobs that are there already are left alone.
+    """
+    with shown_rows_copied() as report:
+        said = run("db_copy", settings_of(data=data), source, report)
+    click.echo(said)
+
+
 UPKEEP = (db,)

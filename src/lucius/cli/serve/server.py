@@ -51,8 +51,9 @@ data_option = click.option("--data", metavar="DIR", help="The folder for data an
 @click.option("--sample", is_flag=True, help="Run the sample job first, and show it; the server then stays up.")
 @click.option(
     "--profile",
-    type=click.Choice(["temporal", "cluster"]),
-    help="Each part as a separate process, with PostgreSQL and Temporal, or with PostgreSQL and NATS.",
+    type=click.Choice(["temporal", "cluster", "azure-local"]),
+    help="Each part as a separate process: with PostgreSQL and Temporal, with PostgreSQL and NATS, or with emulators of"
+    " Azure.",
 )
 @click.option("--temporal-port", type=PORT, help="With Temporal in a profile: its port. [a free one]")
 @click.option("--temporal-ui-port", type=PORT, help="With Temporal in a profile: the port of its UI. [a free one]")
@@ -72,7 +73,8 @@ def up(
 
     With --profile, every part is a separate process on this machine; they are started, supervised, restarted and
     stopped together. Their logs are in the folder logs of the data folder. `temporal`: the engine on Temporal, ledger
-    and bus in PostgreSQL. `cluster`: the ledger in PostgreSQL, the bus on NATS.
+    and bus in PostgreSQL. `cluster`: the ledger in PostgreSQL, the bus on NATS. `azure-local`: the services of Azure
+    that LUCIUS uses, as emulators.
     """
     if sample and no_services:
         raise click.UsageError("--sample needs the reference services; leave --no-services out.")

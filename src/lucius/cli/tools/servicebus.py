@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lucius.cli.failures import Unusable
+from lucius.cli.tools.outage_signals import OutageSignals
 from lucius.client.addresses import is_loopback
 
 if TYPE_CHECKING:
@@ -31,7 +31,12 @@ port_type = click.IntRange(0, 65_535)
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Queues, topics, subscriptions and rules: the Config.json of Microsoft's emulator.",
 )
-@click.option("--key", metavar="KEY", help="Accept this SharedAccessKey alone. [any key is accepted]")
+@click.option(
+    "--key",
+    metavar="KEY",
+    envvar="SERVICEBUS_EMULATOR_KEY",
+    help="Accept this SharedAccessKey alone. [SERVICEBUS_EMULATOR_KEY; any key is accepted]",
+)
 @click.option("--key-name", default="RootManageSharedAccessKey", show_default=True, help="The name of --key.")
 @click.option(
     "--administration-port",
@@ -85,9 +90,7 @@ def servicebus_emulator(
 
 
 async def _run(server: ServiceBusServer, administration_port: int | None, ca_folder: Path | None) -> None:
-    signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
-        asyncio.get_running_loop().add_signal_handler(number, signals.put_nowait, number)
+    signals = OutageSignals()
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(server)
         click.echo(server.connection_string)
@@ -95,13 +98,7 @@ async def _run(server: ServiceBusServer, administration_port: int | None, ca_fol
         if administration_port is not None:
             folder = ca_folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lucius-servicebus-")))
             await _administer(stack, server, folder, administration_port)
-        while (number := await signals.get()) in (signal.SIGUSR1, signal.SIGUSR2):
-            if number is signal.SIGUSR1:
-                await server.stop()
-                click.echo("An outage: no connection is taken until SIGUSR2. Messages are kept.", err=True)
-            else:
-                await server.start()
-                click.echo("The outage is over.", err=True)
+        await signals.until_stopped(server, "Messages")
 
 
 async def _administer(

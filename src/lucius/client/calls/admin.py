@@ -33,6 +33,12 @@ def dead_letters(*, limit: int = DEAD_LETTERS_LIMIT, cursor: str = "", dismissed
     return content_of((yield get("/v1/admin/dead-letters", query)))
 
 
+def preview_protocol(text: str, *, payloads: int | None = None) -> Script[Json]:
+    """What a protocol would change: jobs in flight by version, and recent payloads that it would refuse."""
+    body = {"yaml": text} | ({} if payloads is None else {"payloads": payloads})
+    return content_of((yield post("/v1/admin/protocols:preview", body, is_repeatable=True)))
+
+
 def console_link() -> Script[Json]:
     """A link that signs in to the console, once and within a minute."""
     return content_of((yield post("/v1/console-links", {})))

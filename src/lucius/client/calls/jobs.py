@@ -130,10 +130,14 @@ def jobs(
     created_from: str | None = None,
     created_to: str | None = None,
     error_signature: str | None = None,
+    correlation_id: str | None = None,
+    idempotency_key: str | None = None,
+    payload: str | None = None,
     limit: int = JOBS_LIMIT,
     cursor: str = "",
 ) -> Script[Json]:
-    """Jobs, newest first: at most `limit`, over as many pages as needed."""
+    """Jobs, newest first: at most `limit`, over as many pages as needed. `payload` is `field=value`: jobs with this
+    value in a field that their protocol declares searchable."""
     query = given(
         tenant_id=tenant_id,
         status=status,
@@ -141,6 +145,9 @@ def jobs(
         created_from=created_from,
         created_to=created_to,
         error_signature=error_signature,
+        correlation_id=correlation_id,
+        idempotency_key=idempotency_key,
+        payload=payload,
     )
     return (yield from paged("/v1/jobs", query, limit, cursor))
 

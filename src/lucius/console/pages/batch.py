@@ -10,10 +10,11 @@ import msgspec
 from starlette.responses import Response
 
 from lucius.api import batches as api
+from lucius.console.forecast import compare_phases
 from lucius.console.page import Download, Page, Piece, View
 from lucius.console.pages.batch_address import batch_id
 from lucius.console.phase_chart import axis_of, ends, phase_chart
-from lucius.runbooks.core.answers import BatchWhole
+from lucius.runbooks.core.answers import BatchWhole, Rehearsal
 from lucius.runbooks.core.grid import CELLS, MEANINGS
 from lucius.runbooks.core.records import HELD
 from lucius.runbooks.core.states import BATCH_ENDED, STEP
@@ -49,6 +50,19 @@ async def _batch(view: View) -> BatchWhole:
         state.batch = await view.context.runbooks.queries.batch(batch_id(view))
     found: BatchWhole = state.batch
     return found
+
+
+async def _forecast(view: View) -> Mapping[str, Any]:
+    """The newest rehearsal of the same version, moved to this batch's start, beside what happened."""
+    batch = await _batch(view)
+    made = await view.context.runbooks.rehearsals.newest(batch["runbook"])
+    rehearsal = next((one for one in made if one["version"] == batch["version"] and _expected(one)), None)
+    return {"rehearsal": rehearsal, "lines": [] if rehearsal is None else compare_phases(batch, _expected(rehearsal))}
+
+
+def _expected(rehearsal: Rehearsal) -> Any:
+    """The first batch of its report, if it has one."""
+    return next(iter(rehearsal["report"].get("batches", ())), None)
 
 
 async def _trail(view: View) -> Mapping[str, Any]:
@@ -101,6 +115,10 @@ PAGE = Page(
         Piece(
             name="figures", template="batch_figures.html", load=_figures, follows=follows, stamp=_stamp,
             seconds_max=LARGE_SECONDS, every_seconds=LARGE_SECONDS, holds_still=True,
+        ),
+        Piece(
+            name="forecast", template="batch_forecast.html", load=_forecast, follows=follows, stamp=_stamp,
+            seconds_max=LARGE_SECONDS,
         ),
         Piece(
             name="trail", template="batch_trail.html", load=_trail, follows=follows, stamp=_stamp,

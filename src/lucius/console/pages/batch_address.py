@@ -7,17 +7,12 @@ from collections.abc import Mapping
 from lucius.api.runbook_requests import ID_DIGITS_MAX
 from lucius.api.runbook_requests import batch_id as api_batch_id
 from lucius.console.page import View
+from lucius.console.scope import require_all_tenants
 from lucius.domain.errors import CallerError
 
 
-def require_all_tenants(view: View) -> None:
-    """Batches belong to no tenant: as with the API, only who sees all tenants sees them."""
-    if not view.visitor.sees_all:
-        raise CallerError.of("FORBIDDEN", "runbooks and batches need a key on all tenants")
-
-
 def batch_id(view: View) -> int:
-    require_all_tenants(view)
+    require_all_tenants(view, "runbooks and batches")
     return api_batch_id(view.call)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from lucius.api.batches import PAGE_SIZE
 from lucius.console.page import Page, Piece, View
-from lucius.console.pages.batch_address import number_in, require_all_tenants
+from lucius.console.pages.batch_address import number_in
+from lucius.console.scope import require_all_tenants
 from lucius.domain.errors import CallerError
 from lucius.runbooks.core.states import BATCH
 
@@ -15,7 +16,7 @@ NAME_CHARS_MAX = 256
 
 
 async def _load(view: View) -> Mapping[str, Any]:
-    require_all_tenants(view)
+    require_all_tenants(view, "runbooks and batches")
     query = view.query
     status = query.get("status")
     if status is not None and status not in BATCH:
@@ -29,7 +30,7 @@ async def _load(view: View) -> Mapping[str, Any]:
 
 
 async def _frame(view: View) -> Mapping[str, Any]:
-    require_all_tenants(view)
+    require_all_tenants(view, "runbooks and batches")
     return {"statuses": tuple(BATCH), "query": view.query}
 
 

@@ -20,7 +20,7 @@ async def _groups(view: View) -> Mapping[str, Any]:
 
 async def _messages(view: View) -> Mapping[str, Any]:
     letters = await view.context.bus.dead_letters(LETTERS_SHOWN)
-    return {"letters": letters, "about": await view.context.runbooks.dead_letters.describe(letters)}
+    return {"letters": letters, "about": await view.context.describe_dead_letters(letters)}
 
 
 def _jobs(view: View) -> tuple[str, ...]:

@@ -17,12 +17,10 @@ from lucius.console.timeline import LEFT, ROW_HEIGHT, WIDTH, draw
 from lucius.domain.errors import CallerError
 from lucius.domain.inputs import CancelAsked, ForceCancelAsked, PauseAsked, ResumeAsked
 from lucius.domain.job import Job, JobStatus
-from lucius.domain.strict_json import parse
 from lucius.ports.ledger import Closing
 from lucius.usecases.operate import REDRIVABLE
 
 EVENTS_SHOWN = 200
-ENVELOPE_CHARS_MAX = 131_072
 NOTICES = {
     "cancelled": "The job is being cancelled.",
     "paused": "The job is paused.",
@@ -114,6 +112,7 @@ async def _command(view: View) -> Mapping[str, Any]:
         f" -H 'Content-Type: application/json' -d {quoted}",
         "lucius": f"echo {quoted} | lucius --url {address} submit -",
         "can_submit": view.visitor.may("submit"),
+        "job_id": job.job_id,
     }  # fmt: skip
 
 
@@ -159,14 +158,6 @@ async def _redrive(view: View, form: Form) -> str:
     return _acted(view, done.job_id, "redriven")
 
 
-async def _submit(view: View, form: Form) -> str:
-    """The same command, as it was edited, as a new job."""
-    text = form.text("envelope", ENVELOPE_CHARS_MAX)
-    document = parse(text.encode(), view.context.settings.body_depth_max)
-    taken = await view.context.acceptance.submit(document, view.visitor.principal.sees)
-    return _acted(view, taken.job_id, "replayed" if taken.replayed else "submitted")
-
-
 def _follows(view: View) -> tuple[str, ...]:
     return (f"job:{_id(view)}",)
 
@@ -197,5 +188,4 @@ ACTS = (
     Act(path="/jobs/{job_id}/pause", run=_pause),
     Act(path="/jobs/{job_id}/resume", run=_resume),
     Act(path="/jobs/{job_id}/redrive", run=_redrive),
-    Act(path="/jobs/{job_id}/submit", run=_submit, role="submit"),
 )

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 from starlette.responses import RedirectResponse, Response
 
 from lucius.api.holding import HeldStream, hold
 from lucius.api.job_views import show_job, show_listed_job
-from lucius.api.jobs import read_job_filter
+from lucius.api.jobs import read_job_filter, searchable_fields
 from lucius.api.lists import list_slot
 from lucius.api.requests import JOB_ID, Parameters
 from lucius.console.causes import CAUSES
+from lucius.console.job_views import COLUMNS as COLUMNS_SHOWN
+from lucius.console.job_views import NOTICES, saved_views, shown_columns
 from lucius.console.page import Download, Page, Piece, View
 from lucius.domain.bulk_operation import BulkAction
 from lucius.domain.errors import CallerError
@@ -31,6 +34,7 @@ COLUMNS = (
     "idempotency_key", "correlation_id", "error_code", "error_message", "error_signature",
 )  # fmt: skip
 NOT_A_FILTER = ("cursor", "format")
+NOT_FOR_OPERATIONS = {"waits_for", "correlation_id", "idempotency_key", "payload"}
 
 _encode = msgspec.json.Encoder().encode
 
@@ -52,9 +56,18 @@ async def _frame(view: View) -> Mapping[str, Any]:
         "causes": CAUSES,
         "request_types": sorted(view.context.registry.snapshot().request_types),
         "actions": [action.value for action in BulkAction] if view.visitor.may("operate") else [],
-        "can_act": "waits_for" not in given,
+        "can_act": not given.keys() & NOT_FOR_OPERATIONS,
+        "searchable": searchable_fields(view.call),
         "formats": FORMATS,
+        "saved": await saved_views(view),
+        "query": urlencode(given),
+        "columns": COLUMNS_SHOWN,
+        "shown": shown_columns(view),
     }
+
+
+async def _columns(view: View) -> tuple[str, ...]:
+    return shown_columns(view)
 
 
 async def _list(view: View) -> Mapping[str, Any]:
@@ -68,6 +81,8 @@ async def _list(view: View) -> Mapping[str, Any]:
         "older": None if following is None else view.address(**{**query, "cursor": following}),
         "newest": None if cursor is None else view.address(**query),
         "is_filtered": bool(query),
+        "columns": COLUMNS_SHOWN,
+        "shown": shown_columns(view),
         "causes": CAUSES,
     }
 
@@ -148,7 +163,11 @@ PAGE = Page(
     template="jobs.html",
     load=_frame,
     pieces=(
-        Piece(name="list", template="jobs_list.html", load=_list, follows=lambda view: ("jobs",), holds_still=True),
+        Piece(
+            name="list", template="jobs_list.html", load=_list, follows=lambda view: ("jobs",), holds_still=True,
+            stamp=_columns,
+        ),
     ),
-)
+    notices=NOTICES,
+)  # fmt: skip
 DOWNLOADS = (Download(path="/jobs/export", run=_export), Download(path="/find", run=_find))

@@ -48,21 +48,19 @@ async def _failures(view: View) -> Mapping[str, Any]:
 
 
 async def _lanes(view: View) -> Mapping[str, Any]:
-    samples = list(view.context.lane_history.samples)
+    history = view.context.lane_history
+    first = history.minute - MINUTES + 1
+    samples = {sample.minute - first: sample.oldest_seconds for sample in await history.samples()}
     cells = [
-        (MINUTES - len(samples) + column, lane, _heat(age), age, sample.at)
-        for column, sample in enumerate(samples)
-        for lane, age in enumerate(sample.oldest_seconds)
-        if age
+        (column, lane, _heat(age), age) for column, ages in samples.items() for lane, age in enumerate(ages) if age
     ]
-    now = samples[-1].oldest_seconds if samples else (0.0,) * LANE_COUNT
-    waiting = [(lane, age) for lane, age in enumerate(now) if age]
+    newest = samples[max(samples)] if samples else ()
     return {
         "cells": cells,
         "lanes": LANE_COUNT,
         "minutes": MINUTES,
-        "first": MINUTES - len(samples),
-        "waiting": waiting,
+        "unknown": [column for column in range(MINUTES) if column not in samples],
+        "waiting": [(lane, age) for lane, age in enumerate(newest) if age],
     }
 
 

@@ -140,6 +140,16 @@
     setInterval(() => refresh(piece), Number(piece.dataset.every) * 1000);
   });
 
+  // --- Files into texts ------------------------------------------------------------------------------------------
+
+  document.querySelectorAll("input[type=file][data-into]").forEach((chooser) => {
+    chooser.hidden = false;
+    chooser.addEventListener("change", async () => {
+      const [file] = chooser.files;
+      if (file) document.getElementById(chooser.dataset.into).value = await file.text();
+    });
+  });
+
   // --- Copying ---------------------------------------------------------------------------------------------------
 
   document.addEventListener("click", async (event) => {

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from lucius.domain.bulk_operation import BulkOperation, ItemStatus, settled
 from lucius.domain.time import CLOCK_TOLERANCE_SECONDS, Instant, after
 from lucius.ledgers.sql import bulk_statements as statements
+from lucius.ledgers.sql.audit import note_operation, note_steering
 from lucius.ports.bulk_operations import BulkItem, BulkLeaseLost
 from lucius.sql.database import Database, Fetch, Row, Run, Script
 
@@ -65,8 +66,10 @@ class SqlBulkOperations:
             found = yield Fetch(statements.LOCK, [operation_id])
             if not found:
                 return None
-            after = decide(_decode(found[0][0]))
+            before = _decode(found[0][0])
+            after = decide(before)
             yield _update(after)
+            yield from note_steering(before, after)
             return after
 
         return await self._database.write(script)
@@ -181,7 +184,10 @@ def _create(operation: BulkOperation, key: str | None, open_max: int) -> Script[
     )  # fmt: skip
     yield Run(statements.INSERT, [row])
     # Another process may have been faster.
-    return _decode((yield Fetch(statements.BY_CLAIM, [claim_key]))[0][0])
+    kept = _decode((yield Fetch(statements.BY_CLAIM, [claim_key]))[0][0])
+    if kept.operation_id == operation.operation_id:
+        yield note_operation(operation)
+    return kept
 
 
 def _held(operation_id: str, holder: str) -> Script[BulkOperation]:

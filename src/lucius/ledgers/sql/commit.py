@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from lucius.domain.job import Job
 from lucius.domain.protocol import Policy
 from lucius.ledgers.sql import rows, statements
+from lucius.ledgers.sql.audit import note_acts
 from lucius.ledgers.sql.spec_document import policy_text
 from lucius.ports.bus import DeliveryRef, Message
 from lucius.ports.ledger import Change, CommitOutcome, Committed, Conflict, Duplicate, Limit, Saturated
@@ -158,6 +159,9 @@ def _write_rows(standing: Sequence[Change], new_policies: Mapping[str, Policy]) 
         redriven = sorted(rows.redriven_row(c.after.spec) for c in created if c.after.spec.redrive_of is not None)
         if redriven:
             yield Run(statements.INSERT_CLOSING, redriven)
+        searchable = [row for c in created if c.after.spec.searchable for row in rows.search_rows(c.after.spec)]
+        if searchable:
+            yield Run(statements.INSERT_SEARCH_VALUE, searchable, in_one_statement=True)
     if updated:
         moving: list[Job] = []
         others: list[Job] = []
@@ -167,15 +171,16 @@ def _write_rows(standing: Sequence[Change], new_policies: Mapping[str, Policy]) 
             yield Run(statements.UPDATE_MOVING, [rows.moving_row(job) for job in moving], in_one_statement=True)
         if others:
             yield Run(statements.UPDATE_STATE, [rows.state_row(job) for job in others], in_one_statement=True)
-        past = [row for c in updated for row in rows.past_attempt_rows(c)]
-        if past:
-            yield Run(statements.INSERT_ATTEMPT, past)
+    past = [row for c in standing if c.before is not None or c.past_attempts for row in rows.past_attempt_rows(c)]
+    if past:
+        yield Run(statements.INSERT_ATTEMPT, past)
     outputs = [row for c in standing for row in rows.output_rows(c)]
     if outputs:
         yield Run(statements.WRITE_OUTPUT, outputs)
     events = [rows.events_row(c) for c in standing if c.events]
     if events:
         yield Run(statements.INSERT_EVENTS, events, in_one_statement=True)
+    yield from note_acts(standing)
     webhooks = [rows.webhook_row(c.webhook) for c in standing if c.webhook]
     if webhooks:
         yield Run(statements.INSERT_WEBHOOK, webhooks)

@@ -8,7 +8,8 @@ from lucius.ports.console_tokens import ConsoleToken, TokenKind
 from lucius.sql.database import Database, Fetch, Run, Script
 
 ADD = (
-    "INSERT INTO console_tokens (token_hash, kind, key_hash, created_at, expires_at) VALUES ($1, $2, $3, $4, $5)"
+    "INSERT INTO console_tokens (token_hash, kind, key_hash, created_at, expires_at, person)"
+    " VALUES ($1, $2, $3, $4, $5, $6)"
     " ON CONFLICT (token_hash) DO NOTHING"
 )
 EXPIRE = "DELETE FROM console_tokens WHERE expires_at <= $1"
@@ -16,7 +17,7 @@ TRIM = (
     "DELETE FROM console_tokens WHERE token_hash IN (SELECT token_hash FROM console_tokens"
     " WHERE key_hash = $1 AND kind = $2 ORDER BY created_at DESC, token_hash LIMIT 1000 OFFSET $3)"
 )
-FIND = "SELECT token_hash, kind, key_hash, created_at, expires_at FROM console_tokens WHERE token_hash = $1"
+FIND = "SELECT token_hash, kind, key_hash, created_at, expires_at, person FROM console_tokens WHERE token_hash = $1"
 TAKE = (
     "DELETE FROM console_tokens WHERE token_hash = $1 AND kind = $2"
     " RETURNING token_hash, kind, key_hash, created_at, expires_at"
@@ -50,10 +51,11 @@ class SqlConsoleTokens:
             found = yield Fetch(FIND, [token_hash])
             if not found:
                 return None
-            (hash_, kind, key_hash, created_at, expires_at) = found[0]
+            (hash_, kind, key_hash, created_at, expires_at, person) = found[0]
             return ConsoleToken(
-                token_hash=hash_, kind=TokenKind(kind), key_hash=key_hash, created_at=created_at, expires_at=expires_at
-            )
+                token_hash=hash_, kind=TokenKind(kind), key_hash=key_hash, created_at=created_at,
+                expires_at=expires_at, person=person,
+            )  # fmt: skip
 
         return await self._database.read(script)
 
@@ -65,7 +67,7 @@ class SqlConsoleTokens:
 
 
 def _add(token: ConsoleToken, kept_max: int) -> Script[None]:
-    row = (token.token_hash, token.kind.value, token.key_hash, token.created_at, token.expires_at)
+    row = (token.token_hash, token.kind.value, token.key_hash, token.created_at, token.expires_at, token.person)
     yield Run(EXPIRE, [(token.created_at,)])
     yield Run(ADD, [row])
     yield Run(TRIM, [(token.key_hash, token.kind.value, kept_max)])

@@ -5,13 +5,13 @@ They read counters, or jobs through an index: open jobs are few, and of the fail
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lucius.ledgers.sql import statements
 from lucius.ledgers.sql.lists import first_id_at
-from lucius.ports.ledger import FailureGroup, FailureGroups, JobFilter
-from lucius.sql.database import Fetch, Script
+from lucius.ports.ledger import REFUSED, FailureGroup, FailureGroups, JobFilter, OpenGroup, OpenGroups
+from lucius.sql.database import Fetch, Run, Script
 
 MILLIS_OF_MINUTE = 60_000
 
@@ -19,7 +19,43 @@ MILLIS_OF_MINUTE = 60_000
 def counts_script(since: int, tenants: Sequence[str] | None) -> Script[dict[str, int]]:
     args: list[Any] = [since // MILLIS_OF_MINUTE, *([] if tenants is None else [list(tenants)])]
     found = yield Fetch(statements.COUNTS if tenants is None else statements.COUNTS_OF_TENANTS, args)
-    return {row[0]: int(row[1]) for row in found}
+    counted = zip(statements.COUNTED, found[0], strict=True)
+    return {outcome: int(jobs) for outcome, jobs in counted if jobs is not None}
+
+
+def counts_by_tenant_script(since: int, tenants: Sequence[str] | None) -> Script[dict[str, dict[str, int]]]:
+    args: list[Any] = [since // MILLIS_OF_MINUTE, *([] if tenants is None else [list(tenants)])]
+    sql = statements.COUNTS_BY_TENANT if tenants is None else statements.COUNTS_BY_TENANT_OF_TENANTS
+    counted: dict[str, dict[str, int]] = {}
+    for tenant_id, outcome, jobs in (yield Fetch(sql, args)):
+        counted.setdefault(tenant_id, {})[outcome] = int(jobs)
+    return counted
+
+
+def count_refused_script(at: int, refused: Mapping[str, int]) -> Script[None]:
+    rows = [(at // MILLIS_OF_MINUTE, tenant_id, REFUSED, count) for tenant_id, count in sorted(refused.items())]
+    yield Run(statements.COUNT_JOBS, rows)
+
+
+def open_groups_script(scanned_max: int, tenants: Sequence[str] | None) -> Script[OpenGroups]:
+    """One more than `scanned_max` is looked at, to know whether there are more; it is counted in its group."""
+    args: list[Any] = [scanned_max + 1, *([] if tenants is None else [list(tenants)])]
+    found = yield Fetch(statements.open_groups(of_tenants=tenants is not None), args)
+    groups = [
+        OpenGroup(
+            protocol_id=row[0], protocol_version=int(row[1]), lane=int(row[2]), tenant_id=row[3], jobs=int(row[4])
+        )
+        for row in found
+    ]
+    return OpenGroups(groups, sum(group.jobs for group in groups) > scanned_max)
+
+
+def oldest_waiting_script(tenants: Sequence[str] | None) -> Script[dict[str, str]]:
+    if tenants is None:
+        found = yield Fetch(statements.OLDEST_WAITING)
+    else:
+        found = yield Fetch(statements.OLDEST_WAITING_OF_TENANTS, [list(tenants)])
+    return {row[0]: row[1] for row in found}
 
 
 def wait_causes_script(tenants: Sequence[str] | None) -> Script[dict[str, int]]:

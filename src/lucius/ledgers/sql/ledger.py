@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
@@ -12,9 +12,9 @@ from lucius.domain.attempt import Attempt
 from lucius.domain.effects import Event
 from lucius.domain.job import Job
 from lucius.domain.time import Instant
-from lucius.ledgers.sql import documents, rows, statements
+from lucius.ledgers.sql import documents, figures, rows, statements
+from lucius.ledgers.sql.audit import note_dismissal
 from lucius.ledgers.sql.commit import commit_script
-from lucius.ledgers.sql.figures import counts_script, failures_script, wait_causes_script
 from lucius.ledgers.sql.lists import list_jobs, matching_jobs
 from lucius.ledgers.sql.loading import Policies, load_script, read_or_report
 from lucius.ledgers.sql.upkeep import prune_script, repair_script
@@ -30,6 +30,7 @@ from lucius.ports.ledger import (
     JobFilter,
     JobKey,
     LedgerUnavailable,
+    OpenGroups,
     OutboxRow,
     Repairs,
     UnreadableJob,
@@ -149,9 +150,16 @@ class SqlLedger:
 
     async def dismiss(self, closing: Closing) -> Closing:
         def script() -> Script[Closing]:
+            known = yield Fetch(statements.READ_CLOSINGS, [[closing.job_id]])
+            if known:
+                return rows.read_closing(known[0])
             yield Run(statements.INSERT_CLOSING, [rows.closing_row(closing)])
             found = yield Fetch(statements.READ_CLOSINGS, [[closing.job_id]])
-            return rows.read_closing(found[0])
+            kept = rows.read_closing(found[0])
+            if kept == closing:
+                tenants = yield Fetch(statements.TENANTS, [[closing.job_id]])
+                yield note_dismissal(closing, tenants[0][1] if tenants else None)
+            return kept
 
         return await self._write(script)
 
@@ -194,13 +202,25 @@ class SqlLedger:
         return await self._write(script)
 
     async def counts(self, since: Instant, tenants: Sequence[str] | None) -> dict[str, int]:
-        return await self._scan(lambda: counts_script(since, tenants))
+        return await self._scan(lambda: figures.counts_script(since, tenants))
+
+    async def counts_by_tenant(self, since: Instant, tenants: Sequence[str] | None) -> dict[str, dict[str, int]]:
+        return await self._scan(lambda: figures.counts_by_tenant_script(since, tenants))
+
+    async def count_refused(self, at: Instant, refused: Mapping[str, int]) -> None:
+        await self._write(lambda: figures.count_refused_script(at, refused))
+
+    async def open_groups(self, scanned_max: int, tenants: Sequence[str] | None) -> OpenGroups:
+        return await self._scan(lambda: figures.open_groups_script(scanned_max, tenants))
+
+    async def oldest_waiting(self, tenants: Sequence[str] | None) -> dict[str, str]:
+        return await self._scan(lambda: figures.oldest_waiting_script(tenants))
 
     async def count_wait_causes(self, tenants: Sequence[str] | None) -> dict[str, int]:
-        return await self._scan(lambda: wait_causes_script(tenants))
+        return await self._scan(lambda: figures.wait_causes_script(tenants))
 
     async def failures(self, filter_: JobFilter, scanned_max: int, limit: int) -> FailureGroups:
-        return await self._scan(lambda: failures_script(filter_, scanned_max, limit))
+        return await self._scan(lambda: figures.failures_script(filter_, scanned_max, limit))
 
     async def webhook_done(self, webhook: Webhook, delivered: bool) -> None:
         is_owed = not delivered and webhook.next_at > 0

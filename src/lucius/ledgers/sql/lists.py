@@ -7,19 +7,25 @@ jobs there are. A job's id begins with the moment it was made at, so a range of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
 
+from lucius.domain.canonical import idempotency_scope_key
 from lucius.domain.job import JOB_TERMINAL, Job, JobStatus
 from lucius.domain.time import Instant
 from lucius.ledgers.sql import statements
 from lucius.ledgers.sql.loading import Policies, load_script
+from lucius.ledgers.sql.rows import claim_key
+from lucius.ledgers.sql.statements import BY_CORRELATION, BY_SEARCH_VALUE, JOBS, JobSource
 from lucius.ports.ledger import JobFilter, JobKey, UnreadableJob
 from lucius.sql.database import Fetch, Script
 
 OPEN: tuple[str | None, ...] = tuple(status.value for status in JobStatus if status not in JOB_TERMINAL)
+OWN_ID = ""
+"""Stands for the correlation id of a job that was given none."""
 ID_LEAD_MILLIS = 1_000
 """How far the moment in a job's id may be from its `created_at`: the two are taken one right after the other."""
 
@@ -72,23 +78,57 @@ def _page_of_ids(filter_: JobFilter, limit: int, before_id: str | None) -> Scrip
     statuses: tuple[str | None, ...] = (filter_.status,) if filter_.statuses is None else filter_.statuses
     if filter_.wait_cause is not None and statuses == (None,):
         statuses = OPEN  # Found through the index by status.
+    owners: list[str] | None = None
+    if filter_.idempotency_key is not None:
+        owners = yield from _accepted_under(filter_.idempotency_key, filter_.tenants)
+        if not owners:
+            return []
     for tenant_id in (None,) if filter_.tenants is None else filter_.tenants:
         for status in statuses:
-            page = yield page_of_ids(replace(filter_, status=status), tenant_id, limit, before_id)
-            ids += [row[0] for row in page]
+            for one in _by_correlation(replace(filter_, status=status)):
+                page = yield page_of_ids(one, tenant_id, limit, before_id, owners)
+                ids += [row[0] for row in page]
     return sorted(ids, reverse=True)[:limit]
 
 
-def page_of_ids(filter_: JobFilter, tenant_id: str | None, limit: int, before_id: str | None) -> Fetch:
+def _accepted_under(key: str, tenants: tuple[str, ...] | None) -> Script[list[str]]:
+    """The jobs that have a claim by this key: no index is needed but that of the claims."""
+    if tenants is None:
+        scopes = yield Fetch(statements.TENANT_SCOPES)
+        tenants = tuple(row[0].removeprefix("tenant:") for row in scopes)
+    claims = [claim_key(idempotency_scope_key(tenant, key, "")) for tenant in tenants]
+    return [row[1] for row in (yield Fetch(statements.CLAIM_OWNERS, [claims]))]
+
+
+def _by_correlation(filter_: JobFilter) -> tuple[JobFilter, ...]:
+    """A job that was given no correlation id has its own id, which is not written twice."""
+    wanted = filter_.correlation_id
+    if wanted is None or filter_.job_id not in (None, wanted):
+        return (filter_,)
+    return filter_, replace(filter_, correlation_id=OWN_ID, job_id=wanted)
+
+
+def page_of_ids(
+    filter_: JobFilter, tenant_id: str | None, limit: int, before_id: str | None, owners: list[str] | None = None
+) -> Fetch:
+    """`owners`: only these jobs."""
     conditions: list[str] = []
     args: list[Any] = [limit]
 
-    def add(condition: str, value: Any) -> None:
-        args.append(value)
-        conditions.append(condition.format(f"${len(args)}"))
+    def add(condition: str, *values: Any) -> None:
+        places = [f"${len(args) + place}" for place in range(1, len(values) + 1)]
+        args.extend(values)
+        conditions.append(condition.format(*places))
 
+    def add_bound(sign: str, job_id: str) -> None:
+        add(f"{source.job_id} {sign} {{0}}", job_id)
+        if source is not JOBS:
+            # PostgreSQL does not see by itself that this holds for both tables, and would merge them from one end.
+            conditions.append(f"job_states.job_id {sign} ${len(args)}")
+
+    source = _add_search(filter_, tenant_id, add)
     if tenant_id is not None:
-        add("tenant_id = {}", tenant_id)
+        add("job_states.tenant_id = {}", tenant_id)
     # The dead letters among the jobs are those that failed.
     is_dead_letter = filter_.dead_letter or filter_.dismissed
     status = JobStatus.FAILED_FINAL.value if is_dead_letter else filter_.status
@@ -106,9 +146,11 @@ def page_of_ids(filter_: JobFilter, tenant_id: str | None, limit: int, before_id
     if filter_.error_signature is not None:
         add("error_signature = {} AND error_signature IS NOT NULL", filter_.error_signature)
     if filter_.created_from is not None:
-        add("job_id >= {}", first_id_at(filter_.created_from - ID_LEAD_MILLIS))
+        add_bound(">=", first_id_at(filter_.created_from - ID_LEAD_MILLIS))
     if filter_.job_id is not None:
-        add("job_id = {}", filter_.job_id)
+        add(f"{source.job_id} = {{}}", filter_.job_id)
+    if owners is not None:
+        add(f"{source.job_id} = ANY({{}}::text[])", owners)
     if filter_.wait_cause is not None:
         add("wait_cause = {}", filter_.wait_cause)
     if filter_.open_on is not None:
@@ -117,8 +159,28 @@ def page_of_ids(filter_: JobFilter, tenant_id: str | None, limit: int, before_id
     if filter_.created_to is not None:
         ends.append(first_id_at(filter_.created_to + ID_LEAD_MILLIS))
     if ends:
-        add("job_id < {}", min(ends))  # Of two bounds SQLite would search by one, and weigh its indexes wrongly.
-    return Fetch(statements.list_job_ids(conditions), args)
+        # Of two bounds SQLite would search by one, and weigh its indexes wrongly.
+        add_bound("<", min(ends))
+    return Fetch(statements.list_job_ids(source, conditions), args)
+
+
+def _add_search(filter_: JobFilter, tenant_id: str | None, add: Callable[..., None]) -> JobSource:
+    """The index to read along: that of a correlation id, or of a value of the payload, holds the fewest jobs."""
+    search, source = filter_.search, JOBS
+    if filter_.correlation_id == OWN_ID:
+        add(statements.IS_ITS_OWN_CORRELATION)
+    elif filter_.correlation_id is not None:
+        source = BY_CORRELATION
+        add("p.correlation_id = {} AND p.correlation_id IS NOT NULL", filter_.correlation_id)
+    if search is None:
+        return source
+    if filter_.correlation_id is not None:
+        add(statements.HAS_SEARCH_VALUE, search.field, search.value)
+        return source
+    add("v.field = {} AND v.value = {}", search.field, search.value)
+    if tenant_id is not None:
+        add("v.tenant_id = {}", tenant_id)
+    return BY_SEARCH_VALUE
 
 
 def _index_part(status: str, is_alone: bool) -> str:

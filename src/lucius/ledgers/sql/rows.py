@@ -92,16 +92,20 @@ def read_held_line(row: Row) -> HeldLine:
 
 
 def spec_row(job: Job) -> tuple[Any, ...]:
-    return (job.spec.job_id, spec_document.encode_spec(job))
+    spec = job.spec
+    correlation_id = None if spec.correlation_id == spec.job_id else spec.correlation_id
+    return (spec.job_id, spec_document.encode_spec(job), correlation_id)
+
+
+def search_rows(spec: JobSpec) -> list[tuple[Any, ...]]:
+    return [(spec.job_id, value.field, value.value, spec.tenant_id) for value in spec.searchable]
 
 
 def past_attempt_rows(change: Change) -> list[tuple[Any, ...]]:
     """The attempts that others have followed: a step's newest attempt is in the state's document."""
-    if change.before is None:
-        return []
     job_id = change.after.spec.job_id
     past = change.past_attempts
-    if not past and change.after.attempts_total != change.before.attempts_total:
+    if not past and change.before is not None and change.after.attempts_total != change.before.attempts_total:
         past = tuple(followed_attempts(change.before, change.after))
     return [(job_id, index, attempt.attempt_no, documents.encode_attempt(attempt)) for index, attempt in past]
 
@@ -172,7 +176,7 @@ def read_job(loaded: Loaded, policies: dict[str, Policy], outputs: Mapping[int, 
     return Job(
         spec=spec_document.read_spec(spec, row[0], row[1], row[11], row[12]),
         status=JobStatus(row[2]),
-        steps=_with_holder(steps, row[8]) if row[8] else steps,
+        steps=with_holder(steps, _decode_holder(row[8])) if row[8] else steps,
         current_index=state.current_index,
         attempts_total=state.attempts_total,
         updated_at=row[5],
@@ -199,9 +203,9 @@ def is_unanswered(attempt: Attempt | documents.AttemptRecord) -> bool:
     return attempt.acked_at is None and attempt.verdict is None
 
 
-def _with_holder(steps: tuple[Step, ...], text: str) -> tuple[Step, ...]:
+def with_holder(steps: tuple[Step, ...], holder: tuple[int, int, str]) -> tuple[Step, ...]:
     """With the instance that is noted for an attempt whose ACK or RESULT is not written yet."""
-    index, attempt_no, instance = _decode_holder(text)
+    index, attempt_no, instance = holder
     step = steps[index]
     attempt = step.attempt
     if attempt is None or attempt.attempt_no != attempt_no or attempt.acked_by or not is_unanswered(attempt):

@@ -15,6 +15,7 @@ from msgspec import Raw, Struct
 from lucius.domain.job import Job, JobSpec
 from lucius.domain.protocol import Policy
 from lucius.domain.routing import DecisionSource, Mode, Routing
+from lucius.domain.search import SearchValue
 from lucius.domain.step import StepSpec
 from lucius.domain.time import Instant
 
@@ -62,6 +63,7 @@ class SpecDocument(Struct, array_like=True, frozen=True):
     not_before: Instant | None = None
     redrive_of: str | None = None
     callback_urls: dict[str, str] | None = None
+    searchable: tuple[SearchValue, ...] | None = None
 
 
 decode_spec = msgspec.json.Decoder(SpecDocument).decode
@@ -123,6 +125,7 @@ def encode_spec(job: Job) -> str:
         spec.not_before,
         spec.redrive_of,
         spec.callback_urls or None,
+        spec.searchable or None,
     ]
     while values[-1] is None:
         values.pop()
@@ -165,6 +168,7 @@ def read_spec(document: SpecDocument, job_id: str, tenant_id: str, request_type:
         created_at=document.created_at,
         redrive_of=document.redrive_of,
         rules_version=document.rules_version,
+        searchable=document.searchable or (),
     )
 
 

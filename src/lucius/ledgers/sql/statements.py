@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from lucius.domain.job import JOB_TERMINAL
+
 STATE_KEY = "job_id, tenant_id, request_type, resolved_mode, claim_key"
 MOVING = "document, revision, updated_at, step_status, wait_cause, wake_at"
 """What most turns change."""
 STATE = f"{MOVING}, status, unsent_since, unsent_until, completed_at, error_signature, engine, held_for"
 """Everything that a turn may change."""
 CLOSING = "job_id, closed_at, dismissed_by, reason, redriven_as"
+AUDIT = "entry_id, at, actor, action, kind, target, tenant_id, reason, detail"
+"""In the order of `AuditEntry`."""
 WEBHOOK = "job_id, url, tenant_id, attempts, next_at, last_error"
 
 
@@ -34,7 +40,8 @@ INSERT_STATE = _insert("job_states", f"{STATE_KEY}, {STATE}")
 UPDATE_STATE = f"UPDATE job_states SET {_assign(STATE, 2)} WHERE job_id = $1"
 UPDATE_MOVING = f"UPDATE job_states SET {_assign(MOVING, 2)} WHERE job_id = $1"
 """For a job whose other columns stay as they are: what is not assigned needs no update in its indexes either."""
-INSERT_SPEC = _insert("job_specs", "job_id, document")
+INSERT_SPEC = _insert("job_specs", "job_id, document, correlation_id")
+INSERT_SEARCH_VALUE = _insert("job_search_values", "job_id, field, value, tenant_id")
 INSERT_POLICY = f"{_insert('policies', 'policy_id, document')} ON CONFLICT (policy_id) DO NOTHING"
 INSERT_ATTEMPT = (
     f"{_insert('job_attempts', 'job_id, step_index, attempt_no, document')}"
@@ -50,6 +57,8 @@ COUNT_JOBS = (
     " DO UPDATE SET jobs = job_counts.jobs + excluded.jobs"
 )
 INSERT_CLOSING = f"{_insert('dead_letter_closings', CLOSING)} ON CONFLICT (job_id) DO NOTHING"
+INSERT_AUDIT = _insert("audit_entries", AUDIT)
+READ_AUDIT = f"SELECT {AUDIT} FROM audit_entries WHERE entry_id = ANY($1::text[]) ORDER BY entry_id DESC"
 READ_CLOSINGS = f"SELECT {CLOSING} FROM dead_letter_closings WHERE job_id = ANY($1::text[])"
 # Scalar subqueries, looked up row by row: of EXISTS, PostgreSQL makes a join that reads and sorts the whole list.
 _CLOSING_OF_JOB = "(SELECT c.{} FROM dead_letter_closings c WHERE c.job_id = job_states.job_id)"
@@ -116,10 +125,22 @@ OUTBOX = (
 # Reading: people.
 PAST_ATTEMPTS = "SELECT step_index, document FROM job_attempts WHERE job_id = $1 ORDER BY step_index, attempt_no"
 EVENTS = "SELECT last_seq, events FROM job_events WHERE job_id = $1 AND last_seq > $2 ORDER BY last_seq LIMIT $3"
-COUNTS = "SELECT outcome, SUM(jobs) FROM job_counts WHERE minute >= $1 GROUP BY outcome"
-COUNTS_OF_TENANTS = (
-    "SELECT outcome, SUM(jobs) FROM job_counts WHERE minute >= $1 AND tenant_id = ANY($2::text[]) GROUP BY outcome"
+COUNTED = ("ACCEPTED", "REFUSED", *sorted(status.value for status in JOB_TERMINAL))
+"""The outcomes in `job_counts`."""
+COUNTS = (
+    # In columns: with GROUP BY, SQLite sorts all rows, a week's in a file.
+    "SELECT "
+    + ", ".join(f"SUM(CASE WHEN outcome = '{outcome}' THEN jobs END)" for outcome in COUNTED)
+    + " FROM job_counts WHERE minute >= $1"
 )
+COUNTS_OF_TENANTS = f"{COUNTS} AND tenant_id = ANY($2::text[])"
+COUNTS_BY_TENANT = "SELECT tenant_id, outcome, SUM(jobs) FROM job_counts WHERE minute >= $1 GROUP BY tenant_id, outcome"
+COUNTS_BY_TENANT_OF_TENANTS = (
+    "SELECT tenant_id, outcome, SUM(jobs) FROM job_counts WHERE minute >= $1 AND tenant_id = ANY($2::text[])"
+    " GROUP BY tenant_id, outcome"
+)
+TENANT_SCOPES = "SELECT scope FROM inflight WHERE scope LIKE 'tenant:%'"
+"""Of every tenant that ever had a job."""
 INFLIGHT = "SELECT scope, jobs FROM inflight WHERE jobs <> 0"
 PING = "SELECT 1"
 TOUCH = "INSERT INTO schema_versions (version, name) VALUES ($1, 'can anything be written?') ON CONFLICT DO NOTHING"
@@ -163,6 +184,13 @@ COUNT_WAIT_CAUSES = f"SELECT wait_cause, COUNT(*) FROM job_states WHERE {_IS_OPE
 COUNT_WAIT_CAUSES_OF_TENANTS = (
     f"SELECT wait_cause, COUNT(*) FROM job_states WHERE {_IS_OPEN} AND tenant_id = ANY($1::text[]) GROUP BY wait_cause"
 )
+OLDEST_WAITING = (
+    f"SELECT tenant_id, MIN(job_id) FROM job_states WHERE {_IS_OPEN} AND wait_cause <> 'RESULT' GROUP BY tenant_id"
+)
+OLDEST_WAITING_OF_TENANTS = (
+    f"SELECT tenant_id, MIN(job_id) FROM job_states WHERE {_IS_OPEN} AND wait_cause <> 'RESULT'"
+    " AND tenant_id = ANY($1::text[]) GROUP BY tenant_id"
+)
 UNDELIVERED = (
     f"SELECT job_id FROM job_states WHERE {_IS_OPEN} AND engine = $1 AND job_id > $3"
     " AND (unsent_since IS NOT NULL OR step_status = 'FAILED_RETRY') ORDER BY job_id LIMIT $2"
@@ -203,17 +231,48 @@ PRUNE = tuple(
         "job_outputs",
         "webhooks",
         "dead_letter_closings",
+        "job_search_values",
         "job_specs",
         "job_states",
     )
 )
+PRUNE_AUDIT = (
+    "DELETE FROM audit_entries WHERE entry_id IN"
+    " (SELECT entry_id FROM audit_entries WHERE entry_id < $1 ORDER BY entry_id LIMIT $2)"
+)
 PRUNE_CLAIM = "DELETE FROM claims WHERE claim_key = $1 AND job_id = $2"
 
 
-def list_job_ids(conditions: list[str]) -> str:
+class JobSource(NamedTuple):
+    """What a list of jobs is read along."""
+
+    tables: str
+    job_id: str
+    conditions: tuple[str, ...] = ()
+
+
+JOBS = JobSource("job_states", "job_states.job_id")
+# A CROSS JOIN, because SQLite reads its first table first.
+BY_CORRELATION = JobSource("job_specs p CROSS JOIN job_states", "p.job_id", ("job_states.job_id = p.job_id",))
+BY_SEARCH_VALUE = JobSource("job_search_values v CROSS JOIN job_states", "v.job_id", ("job_states.job_id = v.job_id",))
+IS_ITS_OWN_CORRELATION = "(SELECT p.correlation_id FROM job_specs p WHERE p.job_id = job_states.job_id) IS NULL"
+HAS_SEARCH_VALUE = (
+    "(SELECT 1 FROM job_search_values v WHERE v.job_id = job_states.job_id AND v.field = {} AND v.value = {})"
+    " IS NOT NULL"
+)
+
+
+def list_job_ids(source: JobSource, conditions: list[str]) -> str:
     """A page of ids, newest first; the conditions are fixed texts with numbered arguments."""
+    conditions = [*source.conditions, *conditions]
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    return f"SELECT job_id FROM job_states{where} ORDER BY job_id DESC LIMIT $1"
+    return f"SELECT {source.job_id} FROM {source.tables}{where} ORDER BY {source.job_id} DESC LIMIT $1"
+
+
+def list_audit_ids(conditions: list[str]) -> str:
+    """As `list_job_ids`: only ids, which every index has."""
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    return f"SELECT entry_id FROM audit_entries{where} ORDER BY entry_id DESC LIMIT $1"
 
 
 def failures(of_tenants: bool, are_open: bool) -> str:
@@ -228,4 +287,21 @@ def failures(of_tenants: bool, are_open: bool) -> str:
     return (
         "SELECT error_signature, COUNT(*), COUNT(DISTINCT tenant_id), MIN(completed_at), MAX(completed_at), MAX(job_id)"
         f" FROM ({newest}) AS newest GROUP BY error_signature ORDER BY COUNT(*) DESC, error_signature"
+    )
+
+
+PROTOCOL_PLACE, VERSION_PLACE, LANE_PLACE = 3, 4, 9
+"""Where they are in the document of what was accepted."""
+
+
+def open_groups(of_tenants: bool) -> str:
+    """Open jobs by protocol version, lane and tenant: $1 of them at most. Without a protocol in the document, it is the
+    request type."""
+    conditions = f"{_IS_OPEN} AND tenant_id = ANY($2::text[])" if of_tenants else _IS_OPEN
+    protocol, version, lane = (f"p.document::json ->> {place}" for place in (PROTOCOL_PLACE, VERSION_PLACE, LANE_PLACE))
+    keys = f"COALESCE({protocol}, j.request_type), {version}, {lane}, j.tenant_id"
+    return (
+        f"SELECT {keys}, COUNT(*)"
+        f" FROM (SELECT job_id, tenant_id, request_type FROM job_states WHERE {conditions} LIMIT $1) AS j"
+        f" JOIN job_specs p ON p.job_id = j.job_id GROUP BY {keys}"
     )

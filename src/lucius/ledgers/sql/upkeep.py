@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lucius.domain.time import CLOCK_TOLERANCE_SECONDS, Instant, after
 from lucius.ledgers.sql import documents, statements
+from lucius.ports.audit import first_entry_id_at
 from lucius.ports.ledger import Repairs
 from lucius.sql.database import Fetch, Run, Script
 
@@ -30,6 +31,7 @@ def repair_script(now: Instant, claim_seconds: float) -> Script[Repairs]:
 
 
 def prune_script(ended_before: Instant, limit: int) -> Script[int]:
+    yield Run(statements.PRUNE_AUDIT, [(first_entry_id_at(ended_before), limit)])
     found = yield Fetch(statements.PRUNABLE, (ended_before, limit))
     if not found:
         return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lucius.domain.time import Instant
-from lucius.ports.workers import Sighting, WorkerKind
+from lucius.ports.workers import Failures, Sighting, WorkerKind
 from lucius.sql.database import Database, Fetch, Run, Script
 
 WRITE = (
@@ -21,6 +21,17 @@ NEWEST = (
     " ORDER BY last_seen_at DESC LIMIT $1"
 )
 FORGET = "DELETE FROM workers WHERE last_seen_at < $1 RETURNING kind"
+
+ADD_FAILURES = (
+    "INSERT INTO worker_failures (kind, name, instance, minute, failures) VALUES ($1, $2, $3, $4, $5)"
+    " ON CONFLICT (minute, kind, name, instance)"
+    " DO UPDATE SET failures = worker_failures.failures + excluded.failures"
+)
+FAILURES = (
+    "SELECT kind, name, instance, SUM(failures) FROM worker_failures WHERE minute >= $1 GROUP BY kind, name, instance"
+)
+FORGET_FAILURES = "DELETE FROM worker_failures WHERE minute < $1"
+FAILURES_KEPT_MINUTES = 120
 
 
 class SqlWorkers:
@@ -56,3 +67,24 @@ class SqlWorkers:
             return len(gone)
 
         return await self._database.write(script)
+
+    async def add_failures(self, counted: Sequence[Failures]) -> None:
+        rows = [
+            (one.kind.value, one.name, one.instance, one.minute, one.failures)
+            # In one order, so that processes that write the same rows do not wait for each other in a circle.
+            for one in sorted(counted, key=lambda one: (one.minute, one.kind, one.name, one.instance))
+        ]
+
+        def script() -> Script[None]:
+            yield Run(ADD_FAILURES, rows)
+            yield Run(FORGET_FAILURES, [(rows[-1][3] - FAILURES_KEPT_MINUTES,)])
+
+        if rows:
+            await self._database.write(script)
+
+    async def failures(self, since_minute: int) -> dict[tuple[WorkerKind, str, str], int]:
+        def script() -> Script[dict[tuple[WorkerKind, str, str], int]]:
+            found = yield Fetch(FAILURES, [since_minute])
+            return {(WorkerKind(row[0]), row[1], row[2]): int(row[3]) for row in found}
+
+        return await self._database.read(script)

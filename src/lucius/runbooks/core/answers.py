@@ -167,6 +167,19 @@ class DryRun(TypedDict):
     total_members: WholeNumber
 
 
+class Rehearsal(TypedDict):
+    rehearsal_id: str
+    runbook: str
+    version: WholeNumber
+    made_at: Moment
+    made_by: str
+    report: Annotated[JsonObject, Meta(description="The timeline, members that miss a window, and the load of workers")]
+
+
+class RehearsalList(Page):
+    items: list[Rehearsal]
+
+
 # --- Batches ---------------------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,10 @@ class JobTokens:
     """Mints with the first key and verifies with all of them, so that keys can rotate."""
 
     def __init__(self, keys: tuple[CallbackKey, ...]) -> None:
+        self.use(keys)
+
+    def use(self, keys: tuple[CallbackKey, ...]) -> None:
+        """From now on, these keys instead."""
         if not keys:
             raise ValueError("at least one key is needed")
         self.current = keys[0]

@@ -117,6 +117,20 @@ def parse_share(text: Any) -> float:
     return share
 
 
+def parse_options(typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of `read_behaviour` from what people type: shares as `2%`, `duration` as `30s`; None is left out. Raises
+    `BehaviourInvalid`."""
+    options = {name: value for name, value in typed.items() if value is not None}
+    for name in set(_SHARES) & options.keys():
+        options[name] = parse_share(options[name])
+    if "duration" in options:
+        try:
+            options["duration_seconds"] = float(parse_duration(options.pop("duration")))
+        except ValueError as error:
+            raise BehaviourInvalid(str(error)) from error
+    return options
+
+
 def read_behaviour(content: bytes, options: Mapping[str, Any] | None = None, usual: Mix = USUAL) -> Behaviour:
     """The behaviour in a YAML text. `options` override its `default` and `workers`, and those override `usual`.
 

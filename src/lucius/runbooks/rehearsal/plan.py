@@ -105,7 +105,7 @@ def make_plan(
         progression=runbook.progression,
         max_parallel=runbook.max_parallel,
         members=len(members.members),
-        batches=tuple(_batch(runbook, moment, len(batch), now) for moment, batch in starts.items()),
+        batches=tuple(plan_batch(runbook, moment, len(batch), now) for moment, batch in starts.items()),
         shown=tuple(_member(runbook, members, key, start_of[key]) for key in chosen),
         faults=tuple(faults[:FAULTS_SHOWN_MAX]),
     )
@@ -129,7 +129,7 @@ def _row_faults(members: Members) -> list[str]:
 # --- Batches ---------------------------------------------------------------------------------------------------------
 
 
-def _batch(runbook: Runbook, start: Instant, members: int, now: Instant) -> BatchPlan:
+def plan_batch(runbook: Runbook, start: Instant, members: int, now: Instant) -> BatchPlan:
     return BatchPlan(
         start=start,
         members=members,

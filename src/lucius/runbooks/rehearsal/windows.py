@@ -11,6 +11,7 @@ from lucius.runbooks.core.definition.model import Phase, Runbook, Step
 from lucius.runbooks.core.due_times import due_at
 
 THE_START = "the batch's start"
+MILLIS_OF_DAY = 86_400_000
 
 
 class Window(Struct, frozen=True):
@@ -60,3 +61,9 @@ def steps_worst_seconds(
         rollback = runbook.rollbacks.get(step.on_failure or "", ())
         longest = max(longest, passed + sum(step_worst_seconds(one) for one in rollback))
     return longest
+
+
+def usual_start(runbook: Runbook, now: Instant) -> Instant:
+    """The first midnight late enough for the first phase."""
+    lead = max(max(phase.offset_minutes for phase in runbook.phases), 0) * 60_000
+    return ((now + lead) // MILLIS_OF_DAY + 1) * MILLIS_OF_DAY

@@ -123,7 +123,7 @@ class Publishing:
         await asyncio.to_thread(checked, content, rows.columns)
         return None, None
 
-    async def retire(self, name: str, actor: str) -> RunbookActed:
+    async def retire(self, name: str, actor: str, reason: str = "") -> RunbookActed:
         """No new batches; running ones continue to their end."""
 
         def work(turn: Turn) -> Script[RunbookActed]:
@@ -132,17 +132,19 @@ class Publishing:
                 raise missing(name)
             yield from runbooks.deactivate(name)
             newest = versions[0].version
-            turn.events.append(trail.entry(turn.now, "runbook-retired", actor, name, version=newest))
+            turn.events.append(trail.entry(turn.now, "runbook-retired", actor, name, **said(reason), version=newest))
             return {"name": name, "version": newest, "retired": True}
 
         return await self._turns.take(work, actor)
 
-    async def set_automation(self, name: str, on: bool, actor: str) -> RunbookActed:
+    async def set_automation(self, name: str, on: bool, actor: str, reason: str = "") -> RunbookActed:
         def work(turn: Turn) -> Script[RunbookActed]:
             if not (yield from controls.lock(name)):
                 raise missing(name)
             yield from controls.set_automation(name, on)
-            turn.events.append(trail.entry(turn.now, "automation-on" if on else "automation-off", actor, name))
+            turn.events.append(
+                trail.entry(turn.now, "automation-on" if on else "automation-off", actor, name, **said(reason))
+            )
             return {"name": name, "automation": on}
 
         return await self._turns.take(work, actor)
@@ -232,6 +234,15 @@ def read_text(name: str, version: int | None) -> Script[tuple[int, str]]:
     """A version, by default the newest, and its text."""
     wanted, text = yield from find_version(name, version, (yield from runbooks.versions(name)))
     return wanted.version, text
+
+
+def active_text(name: str) -> Script[tuple[int, str]]:
+    """The active version, or the newest if none is active, and its text."""
+    versions = yield from runbooks.versions(name)
+    if not versions:
+        raise missing(name)
+    wanted = next((one for one in versions if one.is_active), versions[0])
+    return (yield from read_text(name, wanted.version))
 
 
 def find_version(name: str, version: int | None, versions: Sequence[Version]) -> Script[tuple[Version, str]]:

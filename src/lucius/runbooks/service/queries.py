@@ -17,7 +17,7 @@ from lucius.runbooks.core.definition.reading import read_runbook
 from lucius.runbooks.core.execution_waits import Absent, nobody_absent
 from lucius.runbooks.engine.turn import Turns
 from lucius.runbooks.service.dead_letters import DeadLetters
-from lucius.runbooks.service.publishing import find_version, missing, read_text, shown_source, shown_version
+from lucius.runbooks.service.publishing import active_text, find_version, missing, shown_source, shown_version
 from lucius.runbooks.service.views import batches, events, export, grid, members
 from lucius.runbooks.service.views.pages import Paged
 from lucius.runbooks.service.views.trial import Trial
@@ -150,14 +150,6 @@ class Queries:
 
     async def _trial(self, name: str) -> tuple[int, Trial]:
         """For the active version, or the newest if none is active."""
-
-        def script() -> Script[tuple[int, str]]:
-            versions = yield from runbooks.versions(name)
-            if not versions:
-                raise missing(name)
-            wanted = next((one for one in versions if one.is_active), versions[0])
-            return (yield from read_text(name, wanted.version))
-
-        version, text = await self._read(script)
+        version, text = await self._read(lambda: active_text(name))
         runbook: Runbook = await asyncio.to_thread(read_runbook, text.encode())
         return version, Trial(runbook, self._limits, self._environ, self._own_files)

@@ -9,12 +9,14 @@ import msgspec
 from msgspec import Struct
 
 from lucius.domain.time import Instant
+from lucius.ports.audit import AuditEntry, AuditKind, new_entry_id
 from lucius.ports.database import Run, Script
 from lucius.runbooks.core.records import TrailEntry
 from lucius.runbooks.store.columns import columns_of, insert_of, values_of
 from lucius.runbooks.store.paging import Conditions, page
 
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class NewEvent(Struct, frozen=True, kw_only=True):
@@ -28,12 +30,19 @@ class NewEvent(Struct, frozen=True, kw_only=True):
 
 
 WRITE = insert_of("runbook_events", NewEvent)
+WRITE_ACT = insert_of("audit_entries", AuditEntry)
 _ENTRY = (
     f"SELECT {columns_of(TrailEntry, {'member': 'm.member_key'}, 'e')} FROM runbook_events e"
     " LEFT JOIN batch_members m ON m.id = e.batch_member_id"
 )
 SCHEDULER = "scheduler"
 ORCHESTRATOR = "orchestrator"
+ACTS = frozenset({
+    "runbook-published", "runbook-retired", "automation-on", "automation-off", "source-confirmed", "batch-detected",
+    "batch-advanced", "batch-cancelled", "batch-resumed", "member-added", "member-removed", "member-retried",
+    "init-retried", "member-move-confirmed", "member-move-kept", "messages-sent-again",
+})  # fmt: skip
+"""What somebody decides; the rest follows from it, or from time and results."""
 
 
 def entry(
@@ -53,6 +62,23 @@ def entry(
 
 def write(events: Sequence[NewEvent]) -> Script[None]:
     yield Run(WRITE, [values_of(event) for event in events])
+    acts = [event for event in events if event.kind in ACTS and event.actor not in (SCHEDULER, ORCHESTRATOR)]
+    if acts:
+        yield Run(WRITE_ACT, [values_of(_audited(event)) for event in acts])
+
+
+def _audited(event: NewEvent) -> AuditEntry:
+    """What a person did, for the list of what people did to anything."""
+    detail: dict[str, Any] = _decode(event.detail)
+    reason = detail.pop("reason", None)
+    is_batch = event.batch_id is not None
+    detail |= {"runbook": event.runbook_name} if is_batch else {}
+    return AuditEntry(
+        entry_id=new_entry_id(event.at), at=event.at, actor=event.actor, action=event.kind,
+        kind=AuditKind.BATCH if is_batch else AuditKind.RUNBOOK,
+        target=str(event.batch_id) if is_batch else event.runbook_name, tenant_id=None,
+        reason=reason if isinstance(reason, str) else None, detail=_encode(detail).decode(),
+    )  # fmt: skip
 
 
 def listed(

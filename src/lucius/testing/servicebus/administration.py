@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 from xml.etree.ElementTree import Element
 
+from lucius.testing.http_server import Request, Response
 from lucius.testing.servicebus import atom
 from lucius.testing.servicebus.durations import duration_of
 from lucius.testing.servicebus.filters import Rule
@@ -19,23 +20,10 @@ from lucius.testing.servicebus.settings import QueueSettings, SubscriptionSettin
 from lucius.testing.servicebus.tokens import TokenChecker
 
 PAGE_MAX = 100
+CONTENT_TYPE = "application/atom+xml;charset=utf-8"
 READ_ONLY = {"AccessedAt", "CreatedAt", "UpdatedAt", "EntityAvailabilityStatus", "IsAnonymousAccessible"}
 READ_ONLY |= {"MessageCount", "Name", "SizeInBytes", "SubscriptionCount"}
 """What clients that change a description send back with it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    method: str
-    target: str
-    headers: Mapping[str, str]
-    body: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    status: int
-    body: bytes = b""
 
 
 class Administration:
@@ -50,9 +38,9 @@ class Administration:
             self._tokens.check(request.headers.get("authorization", ""))
             return self._route(request)
         except Refusal as refusal:
-            return Response(refusal.status, atom.text_of(atom.error(refusal.status, refusal.description)))
+            return _answer(refusal.status, atom.text_of(atom.error(refusal.status, refusal.description)))
         except ValueError as error:
-            return Response(400, atom.text_of(atom.error(400, str(error))))
+            return _answer(400, atom.text_of(atom.error(400, str(error))))
 
     def _route(self, request: Request) -> Response:
         parts = urlsplit(request.target)
@@ -87,7 +75,7 @@ class Administration:
         if request.method == "DELETE":
             self._namespace.delete(name)
             self._dropped(name)
-            return Response(200)
+            return _answer(200)
         if request.method != "PUT":
             raise argument_error(f"There is no {request.method} here.")
         is_update = request.headers.get("if-match") == "*"
@@ -141,7 +129,7 @@ class Administration:
         if request.method == "DELETE":
             self._namespace.delete_subscription(topic, name)
             self._dropped(f"{topic}/subscriptions/{name}")
-            return Response(200)
+            return _answer(200)
         if request.method != "PUT":
             raise argument_error(f"There is no {request.method} here.")
         given = atom.parse_description(request.body, "SubscriptionDescription")
@@ -172,7 +160,7 @@ class Administration:
             raise entity_not_found(f"{path}/{rule_name}")
         if request.method == "DELETE":
             del rules[existing.name]
-            return Response(200)
+            return _answer(200)
         return _ok(atom.entry(existing.name, atom.rule_description(existing)))
 
     # --- Pages -------------------------------------------------------------------------------------------------------
@@ -187,8 +175,12 @@ class Administration:
         return _ok(atom.feed(path, shown, following))
 
 
+def _answer(status: int, body: bytes = b"") -> Response:
+    return Response(status, body, {"Content-Type": CONTENT_TYPE})
+
+
 def _ok(element: Element, status: int = 200) -> Response:
-    return Response(status, atom.text_of(element))
+    return _answer(status, atom.text_of(element))
 
 
 def _reader(given: Element) -> PropertyReader:

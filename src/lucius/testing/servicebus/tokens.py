@@ -14,6 +14,7 @@ from lucius.testing.servicebus.namespace import path_of
 from lucius.testing.servicebus.refusals import unauthorized
 
 SIGNATURE = "SharedAccessSignature "
+BEARER = "Bearer "
 KEY_NAME_DEFAULT = "RootManageSharedAccessKey"
 KEY_TEXT_DEFAULT = "SAS_KEY_VALUE"
 
@@ -28,6 +29,9 @@ class TokenChecker:
     def __init__(self, shared_key: SharedKey | None, clock: Callable[[], float], faults: Faults) -> None:
         self.shared_key = shared_key
         """None: any key is accepted."""
+        self.is_issued: Callable[[str], bool] | None = None
+        """Whether a token that is no signature, such as one of Microsoft Entra ID, was issued for this namespace. None:
+        any such token is accepted if any key is, and none otherwise."""
         self._clock = clock
         self._faults = faults
 
@@ -35,8 +39,7 @@ class TokenChecker:
         """Raises a refusal unless the token holds. Its text tells its kind: the SDK calls signatures `jwt` too."""
         self._faults.check_token()
         if not token.startswith(SIGNATURE):
-            if self.shared_key is not None or not token:
-                raise unauthorized("InvalidToken: only shared access signatures are accepted.")
+            self._check_issued(token.removeprefix(BEARER))
             return
         fields = {name: values[0] for name, values in parse_qs(token.partition(" ")[2]).items()}
         if not {"sr", "sig", "se", "skn"} <= fields.keys() or not fields["se"].isdigit():
@@ -45,6 +48,13 @@ class TokenChecker:
             raise unauthorized("ExpiredToken: the token has expired.")
         if self.shared_key is not None and not self._is_signed(token, fields):
             raise unauthorized("InvalidSignature: the token has an invalid signature.")
+
+    def _check_issued(self, token: str) -> None:
+        if self.is_issued is not None:
+            if not self.is_issued(token):
+                raise unauthorized("InvalidIssuer: the token was not issued for this namespace.")
+        elif self.shared_key is not None or not token:
+            raise unauthorized("InvalidToken: only shared access signatures are accepted.")
 
     def accepts_plain(self, response: bytes | None) -> bool:
         """SASL PLAIN: an authorization id, the key's name and the key, parted by NUL."""

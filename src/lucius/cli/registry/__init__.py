@@ -1,0 +1,1 @@
+"""`lucius registry` and `lucius protocol`."""

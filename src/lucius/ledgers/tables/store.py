@@ -1,0 +1,206 @@
+"""The tables of a ledger, and the blobs that hold what is too large for a row.
+
+A text of more than 64 KiB goes to a blob, and the row refers to it (a claim check). The name of the blob is that of the
+job and of its content, so writing it twice does nothing, and everything of a job is deleted by the job's id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any, TypeVar
+
+from lucius.azure.blob import BlobAccount, BlobConflict
+from lucius.azure.keys import part, prefix_end
+from lucius.azure.tables import TEXT_CHARS_MAX, Delete, Put, Row, Table, TableAccount, TableNotFound, Write
+from lucius.ledgers.tables.hints import newest_first
+from lucius.ledgers.tables.layouts import SHARDS, JobRef, Layout, Place, shard_of
+from lucius.ledgers.tables.rows import VOID, CoreRows
+
+REQUESTS_AT_ONCE = 48
+TENANTS_REMEMBERED_MAX = 20_000
+TEXT_BYTES_MAX = 64 * 1024 * 1024
+BLOBS_OF_JOB_MAX = 5_000
+BLOB = "_blob"
+"""What the column that names a blob ends with."""
+WRITES_MAX = 95
+OPERATORS = "operators"
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+class Store:
+    def __init__(self, tables: TableAccount, blobs: BlobAccount, layout: Layout, prefix: str) -> None:
+        self.account = tables
+        self.blobs = blobs
+        self.layout = layout
+        self.prefix = prefix
+        self.container = f"{prefix}-ledger"
+        self._tenants: dict[str, str] = {}
+
+    def table(self, place: Place) -> Table:
+        return self.account.table(self.prefix + place.table)
+
+    async def create(self) -> list[str]:
+        """Create what is missing of tables and container; returns the names of new tables."""
+        created = [name for name in self.table_names() if await self.account.create_table(name)]
+        await self.blobs.create_container(self.container)
+        return created
+
+    def table_names(self) -> list[str]:
+        return [self.prefix + name for name in (*self.layout.tables, OPERATORS)]
+
+    @property
+    def operators(self) -> Table:
+        """The table of what is beside the ledger."""
+        return self.account.table(self.prefix + OPERATORS)
+
+    # --- Many requests -----------------------------------------------------------------------------------------------
+
+    async def each(self, call: Callable[[S], Awaitable[T]], items: Iterable[S]) -> list[T]:
+        """The answers in order; if a call fails, the first failure, once all calls have ended."""
+
+        at_once = asyncio.Semaphore(REQUESTS_AT_ONCE)
+
+        async def one(item: S) -> T:
+            async with at_once:
+                return await call(item)
+
+        items = list(items)
+        if len(items) == 1:
+            return [await call(items[0])]
+        answers = await asyncio.gather(*(one(item) for item in items), return_exceptions=True)
+        found: list[T] = []
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+            found.append(answer)
+        return found
+
+    # --- Rows --------------------------------------------------------------------------------------------------------
+
+    async def write(self, place: Place, writes: Sequence[Write], job_id: str = "") -> dict[str, str]:
+        """One transaction; `job_id`: whose blobs large texts become."""
+        packed = [
+            write if isinstance(write, Delete) else write._replace(values=await self._pack(job_id, write.values))
+            for write in writes
+        ]
+        return await self.table(place).write(place.partition, packed)
+
+    async def read_core(self, ref: JobRef) -> CoreRows | None:
+        """One request, and one for each blob."""
+        place, own_key = self.layout.core(ref), self.layout.core_key(ref)
+        found = await self.table(place).rows(place.partition, own_key, prefix_end(own_key), limit=1_000)
+        named = {row.key.removeprefix(own_key).lstrip(":"): row for row in found}
+        own = named.get("")
+        if own is None or own.values.get("status") == VOID:
+            return None
+        unpacked = {name: await self.unpack(row.values) for name, row in named.items()}
+        return CoreRows(job_id=ref.job_id, etag=own.etag, by_name=unpacked)
+
+    async def read_own(self, ref: JobRef, columns: Sequence[str]) -> Row | None:
+        """The job's own row; None also for one that only keeps a job from being created."""
+        place = self.layout.core(ref)
+        row = await self.table(place).get(place.partition, self.layout.core_key(ref), [*columns, "status"])
+        return None if row is None or row.values.get("status") == VOID else row
+
+    async def refs(self, job_ids: Iterable[str]) -> list[JobRef]:
+        """Those of these jobs that the index knows, where the layout needs their tenant; else all."""
+        if not self.layout.needs_tenant:
+            return [JobRef(job_id, "") for job_id in job_ids]
+        found = await self.each(self._ref, job_ids)
+        return [ref for ref in found if ref is not None]
+
+    def remember(self, ref: JobRef) -> None:
+        if len(self._tenants) >= TENANTS_REMEMBERED_MAX:
+            self._tenants.clear()
+        self._tenants[ref.job_id] = ref.tenant_id
+
+    async def _ref(self, job_id: str) -> JobRef | None:
+        tenant_id = self._tenants.get(job_id)
+        if tenant_id is None:
+            place = self.layout.index(shard_of(job_id))
+            row = await self.table(place).get(place.partition, f"JOB:{newest_first(job_id)}", ["tenant_id"])
+            if row is None:
+                return None
+            tenant_id = row.values["tenant_id"]
+            self.remember(JobRef(job_id, tenant_id))
+        return JobRef(job_id, tenant_id)
+
+    # --- The index ---------------------------------------------------------------------------------------------------
+
+    async def write_index(self, puts: Mapping[int, list[Put]], deletes: Mapping[int, list[str]]) -> None:
+        """Hints by shard: as few transactions as hold them."""
+        groups: list[tuple[int, list[Write]]] = []
+        for shard in sorted({*puts, *deletes}):
+            unique: dict[str, Write] = {one: Delete(one) for one in deletes.get(shard, ())}
+            unique |= {one.key: one for one in puts.get(shard, ())}
+            writes = list(unique.values())
+            groups += [(shard, writes[first : first + WRITES_MAX]) for first in range(0, len(writes), WRITES_MAX)]
+        await self.each(self._write_hints, groups)
+
+    async def _write_hints(self, group: tuple[int, list[Write]]) -> None:
+        shard, writes = group
+        place = self.layout.index(shard)
+        try:
+            await self.table(place).write(place.partition, writes)
+        except TableNotFound:
+            # Somebody else has deleted one of those that are to be deleted.
+            kept = [write for write in writes if not isinstance(write, Delete)]
+            if kept:
+                await self.table(place).write(place.partition, kept)
+            for write in writes:
+                if isinstance(write, Delete):
+                    await self.table(place).write(place.partition, [write])
+
+    async def read_hints(
+        self, prefix: str, first: str = "", end: str | None = None, *, limit: int, shards: Sequence[int] = range(SHARDS)
+    ) -> list[Row]:
+        """Up to `limit` hints of each shard, with keys from `first` up to `end` within the prefix; sorted by key."""
+        last = prefix_end(prefix) if end is None else end
+
+        async def of_shard(shard: int) -> list[Row]:
+            place = self.layout.index(shard)
+            return await self.table(place).rows(place.partition, first or f"{prefix}:", last, limit=limit)
+
+        found = await self.each(of_shard, shards)
+        return sorted((row for rows in found for row in rows), key=lambda row: row.key)
+
+    # --- Large texts -------------------------------------------------------------------------------------------------
+
+    async def _pack(self, job_id: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        large = {name: text for name, text in values.items() if isinstance(text, str) and _is_large(text)}
+        if not large:
+            return values
+        packed = dict(values)
+        for name, text in large.items():
+            content = text.encode()
+            blob = f"{part(job_id)}/{sha256(content).hexdigest()}"
+            with suppress(BlobConflict):  # The same content, written before.
+                await self.blobs.write(self.container, blob, content, overwrite=False)
+            packed[name] = None
+            packed[name + BLOB] = blob
+        return packed
+
+    async def unpack(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        named = [name for name in values if name.endswith(BLOB)]
+        if not named:
+            return values
+        unpacked = dict(values)
+        for name in named:
+            blob = await self.blobs.read(self.container, unpacked.pop(name), TEXT_BYTES_MAX)
+            unpacked[name.removesuffix(BLOB)] = blob.content.decode()
+        return unpacked
+
+    async def delete_blobs(self, job_id: str) -> None:
+        for name in await self.blobs.names(self.container, f"{part(job_id)}/", BLOBS_OF_JOB_MAX):
+            await self.blobs.delete(self.container, name)
+
+
+def _is_large(text: str) -> bool:
+    if len(text) <= TEXT_CHARS_MAX // 2:
+        return False
+    return len(text.encode("utf-16-le")) // 2 > TEXT_CHARS_MAX

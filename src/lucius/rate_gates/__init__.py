@@ -1,0 +1,1 @@
+"""Rate gates: what all API processes ask before they accept a tenant's command."""

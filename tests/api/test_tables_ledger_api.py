@@ -1,0 +1,88 @@
+"""A whole application with its ledger on Azure Tables; and what is said when the settings do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from tests.azurite import Azurite
+from tests.tables_ledger import new_prefix, opened_ledger
+
+from lucius.bootstrap import open_app
+from lucius.cli.main import cli
+from lucius.ledgers.tables import TablesLedger
+from lucius.settings import Settings, SettingsError
+
+
+def _lucius(*words: str, **environment: str) -> tuple[int, str]:
+    ended = CliRunner().invoke(cli, list(words), env=environment)
+    return ended.exit_code, ended.output
+
+
+@pytest.fixture(params=["ledger", "table"])
+async def ledger(azurite: Azurite, request: pytest.FixtureRequest) -> AsyncIterator[TablesLedger]:
+    async with opened_ledger(azurite, request.param) as ledger:
+        yield ledger
+
+
+async def test_jobs_run_are_found_operated_on_and_audited(
+    azurite: Azurite, ledger: TablesLedger, open_api: Any
+) -> None:
+    api = await open_api(
+        ledger=f"aztables:{ledger.store.layout.name}", bus="memory", storage_connection=azurite.connection,
+        table_prefix=ledger.store.prefix,
+    )  # fmt: skip
+    job_id = await api.accepted()
+    await api.work()
+    assert (await api.job(job_id))["status"] == "SUCCEEDED"
+    cancelled = await api.accepted()
+    await api.operate(cancelled, "cancel", {"reason": "a test"})
+    listed = (await api.client.get("/v1/jobs", params={"tenant_id": "acme"})).json()["items"]
+    assert [job["jobId"] for job in listed] == [cancelled, job_id]
+    acts = (await api.client.get("/v1/admin/audit")).json()["items"]
+    assert [(act["kind"], act["action"], act["target"]) for act in acts] == [("job", "cancel", cancelled)]
+    assert (await api.readiness())[0] == 200
+    assert "succeeded" in (await api.events(job_id))[-1]["type"].lower()
+    assert set(await ledger.statuses([job_id, cancelled])) == {job_id, cancelled}
+
+
+def test_commands_create_check_copy_and_prune_tables(azurite: Azurite, tmp_path: Path) -> None:
+    prefix = new_prefix()
+    on_tables = {
+        "LUCIUS_LEDGER": "aztables:ledger", "LUCIUS_BUS": "memory", "LUCIUS_STORAGE_CONNECTION": azurite.connection,
+        "LUCIUS_TABLE_PREFIX": prefix, "LUCIUS_CALLBACK_KEYS": "k1:0123456789abcdef0123456789abcdef",
+    }  # fmt: skip
+    code, said = _lucius("db", "verify", **on_tables)
+    assert code != 0
+    assert "lucius db upgrade" in said
+    code, said = _lucius("db", "upgrade", **on_tables)
+    assert (code, f"created {prefix}ledger, {prefix}operators" in said) == (0, True)
+    assert "every table is there" in _lucius("db", "upgrade", **on_tables)[1]
+    assert _lucius("db", "verify", **on_tables)[0] == 0
+    assert _lucius("db", "upgrade", "--data", str(tmp_path))[0] == 0
+    source = f"sqlite:///{tmp_path}/lucius.db"
+    assert _lucius("db", "copy", source, **on_tables) == (0, "0 jobs copied; 0 were there already.\n")
+    assert _lucius("prune", "--older-than", "1d", **on_tables) == (0, "0 jobs removed.\n")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"ledger": "aztables:ledger", "bus": "sql"}, "LUCIUS_BUS=sql needs a ledger in SQL"),
+        ({"ledger": "aztables:other", "bus": "memory"}, "aztables:ledger or aztables:table"),
+        ({"ledger": "aztables:ledger", "bus": "memory"}, "needs a storage account"),
+        (
+            {"ledger": "aztables:ledger", "bus": "memory", "storage_connection": "x", "table_prefix": "No"},
+            "LUCIUS_TABLE_PREFIX",
+        ),
+        ({"ledger": "aztables:ledger", "bus": "memory", "storage_connection": "x"}, "not a connection string"),
+    ],
+)
+async def test_settings_that_do_not_fit_are_told(settings: dict[str, str], said: str, tmp_path: Path) -> None:
+    keys = ("k1:0123456789abcdef0123456789abcdef",)
+    with pytest.raises(SettingsError, match=said):
+        async with open_app(Settings(data=str(tmp_path), callback_keys=keys, api_key="k" * 30, **settings)):  # type: ignore[arg-type]
+            pass

@@ -1,0 +1,111 @@
+"""How many directives a tenant may have in a queue: the cap, and more while it is alone there."""
+
+from __future__ import annotations
+
+import pytest
+
+from lucius.engines.tenant_window import AHEAD_SECONDS, GROWTH_MAX, SHARED_PART, SHARED_SECONDS, TenantWindows
+from lucius.ports.ledger import HeldLine
+
+CAP = 16
+FLOOD = HeldLine("flood", 3, "ocr")
+SMALL = HeldLine("small", 3, "ocr")
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def windows(time: Time) -> TenantWindows:
+    windows = TenantWindows(CAP, time)
+    windows.entered(FLOOD)
+    return windows
+
+
+def acknowledge(windows: TenantWindows, time: Time, count: int, line: HeldLine = FLOOD) -> None:
+    """So many in one measured time, which is then over."""
+    windows.size(line)
+    for _ in range(count):
+        windows.acknowledged(line)
+    time.now += AHEAD_SECONDS
+
+
+def test_tenant_that_is_alone_may_have_what_was_acknowledged_just_before(windows: TenantWindows, time: Time) -> None:
+    assert windows.size(FLOOD) == CAP
+    acknowledge(windows, time, 50)
+    assert windows.size(FLOOD) == 50
+
+
+def test_slow_service_leaves_the_cap(windows: TenantWindows, time: Time) -> None:
+    acknowledge(windows, time, CAP - 3)
+    assert windows.size(FLOOD) == CAP
+
+
+def test_growth_has_a_limit(windows: TenantWindows, time: Time) -> None:
+    acknowledge(windows, time, 100 * CAP)
+    assert windows.size(FLOOD) == GROWTH_MAX * CAP
+
+
+def test_both_have_a_part_of_it_as_soon_as_another_tenant_comes(windows: TenantWindows, time: Time) -> None:
+    acknowledge(windows, time, 40)
+    windows.entered(SMALL)
+    assert (windows.size(FLOOD), windows.size(SMALL)) == (40 // SHARED_PART, 40 // SHARED_PART)
+
+
+@pytest.mark.parametrize(("acknowledged", "expected"), [(0, CAP // SHARED_PART), (1_000, CAP)])
+def test_who_shares_a_queue_has_at_most_the_cap_and_at_least_a_part_of_it(
+    windows: TenantWindows, time: Time, acknowledged: int, expected: int
+) -> None:
+    windows.entered(SMALL)
+    acknowledge(windows, time, acknowledged)
+    assert windows.size(FLOOD) == expected
+
+
+def test_smallest_cap_lets_everybody_have_one(time: Time) -> None:
+    windows = TenantWindows(1, time)
+    windows.entered(FLOOD)
+    windows.entered(SMALL)
+    assert windows.size(FLOOD) == 1
+
+
+def test_queue_is_shared_for_a_moment_after_the_other_has_left(windows: TenantWindows, time: Time) -> None:
+    windows.entered(SMALL)
+    time.now += 10 * SHARED_SECONDS
+    windows.left(SMALL)
+    acknowledge(windows, time, 20)
+    assert windows.size(FLOOD) == 20 // SHARED_PART
+    time.now += SHARED_SECONDS
+    acknowledge(windows, time, 20)
+    assert windows.size(FLOOD) == 20
+
+
+def test_what_another_process_holds_of_another_tenant_counts(windows: TenantWindows, time: Time) -> None:
+    acknowledge(windows, time, 20)
+    windows.waits_elsewhere(FLOOD)
+    assert windows.size(FLOOD) == 20, "its own"
+    windows.waits_elsewhere(SMALL)
+    assert windows.size(FLOOD) == 20 // SHARED_PART
+
+
+def test_rate_from_before_a_pause_does_not_count(windows: TenantWindows, time: Time) -> None:
+    acknowledge(windows, time, 50)
+    time.now += 2 * AHEAD_SECONDS
+    assert windows.size(FLOOD) == CAP
+
+
+@pytest.mark.parametrize("line", [HeldLine("small", 4, "ocr"), HeldLine("small", 3, "embedding")])
+def test_tenant_in_another_queue_does_not_count(windows: TenantWindows, time: Time, line: HeldLine) -> None:
+    windows.entered(line)
+    acknowledge(windows, time, 50)
+    assert windows.size(FLOOD) == 50
+    assert windows.size(line) == CAP

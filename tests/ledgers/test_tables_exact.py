@@ -1,0 +1,182 @@
+"""The ledger on Azure Tables is exact when many write at once, when answers are lost, and with keys of any text."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from msgspec import Raw
+from tests.azure.lossy_proxy import LossyProxy
+from tests.azurite import Azurite
+from tests.long_form import IS_LONG, sized
+from tests.tables_ledger import open_ledger, opened_ledger
+
+from lucius.azure.keys import key_fault
+from lucius.domain.search import SearchValue
+from lucius.ledgers.tables import TablesLedger
+from lucius.ports.ledger import Closing, Committed, Conflict, Duplicate, JobFilter, Saturated, Webhook
+from lucius.testing.ledger_driver import LedgerDriver, heartbeat, result
+from lucius.testing.samples import START, ManualClock, tenant_limit
+
+LAYOUTS = ("ledger", "table") if IS_LONG else ("table",)
+COMMANDS, LIMIT = sized(120, 1_000), sized(12, 100)
+WRITERS = 20
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_of_many_commands_over_two_processes_as_many_as_the_limit_are_accepted(
+    azurite: Azurite, layout: str
+) -> None:
+    clock, limit = ManualClock(), tenant_limit(LIMIT)
+    async with opened_ledger(azurite, layout) as one:
+        async with open_ledger(azurite.connection, layout, one.store.prefix) as other:
+            driver = LedgerDriver(one, clock)
+            changes = [driver.creation(key=f"key {place}", limits=(limit,)) for place in range(COMMANDS)]
+            calls = [(one, other)[place % 2].commit([change]) for place, change in enumerate(changes)]
+            outcomes = [outcome for batch in await asyncio.gather(*calls) for outcome in batch]
+        assert Counter(map(type, outcomes)) == {Committed: LIMIT, Saturated: COMMANDS - LIMIT}
+        assert await one.inflight() == {"global": LIMIT, "mode:DEFAULT": LIMIT, "tenant:acme": LIMIT}
+        assert len(await one.load([change.after.job_id for change in changes])) == LIMIT
+        assert await one.counts(START, None) == {"ACCEPTED": LIMIT}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_of_equal_commands_over_two_processes_one_is_accepted(azurite: Azurite, layout: str) -> None:
+    clock = ManualClock()
+    async with opened_ledger(azurite, layout) as one:
+        async with open_ledger(azurite.connection, layout, one.store.prefix) as other:
+            driver = LedgerDriver(one, clock)
+            changes = [driver.creation(key="same") for _ in range(COMMANDS)]
+            calls = [(one, other)[place % 2].commit([change]) for place, change in enumerate(changes)]
+            outcomes = [outcome for batch in await asyncio.gather(*calls) for outcome in batch]
+        assert outcomes.count(Committed()) == 1
+        winner = changes[outcomes.index(Committed())].after
+        assert {outcome.job_id for outcome in outcomes if isinstance(outcome, Duplicate)} == {winner.job_id}
+        assert await one.inflight() == {"global": 1, "mode:DEFAULT": 1, "tenant:acme": 1}
+        assert [job.job_id for job in await one.jobs(JobFilter(), 10, None)] == [winner.job_id]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_of_writers_on_one_job_one_at_a_time_succeeds(azurite: Azurite, layout: str) -> None:
+    """Each writer loads, decides and writes until its change is in."""
+    clock = ManualClock()
+    async with (
+        opened_ledger(azurite, layout) as one,
+        open_ledger(azurite.connection, layout, one.store.prefix) as other,
+    ):
+        driver = LedgerDriver(one, clock)
+        job = await driver.create()
+
+        async def write(place: int) -> None:
+            ledger = (one, other)[place % 2]
+            while True:
+                current = (await ledger.load([job.job_id]))[job.job_id]
+                change = driver.change(current, heartbeat(current, 0.5, f"by {place}"))
+                if await ledger.commit([change]) == [Committed()]:
+                    return
+
+        await asyncio.gather(*(write(place) for place in range(WRITERS)))
+        done = (await other.load([job.job_id]))[job.job_id]
+        assert done.revision == job.revision + WRITERS
+        events = await other.events(job.job_id, 0, 1_000)
+        assert [event.seq for event in events] == list(range(1, done.event_seq + 1))
+        assert await one.commit([driver.change(job, heartbeat(job, 0.9))]) == [Conflict()]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("lost", range(7))
+async def test_a_write_whose_answer_was_lost_is_recognised(azurite: Azurite, layout: str, lost: int) -> None:
+    """The proxy passes the request on and answers 503; what the SDK then sends again is refused by Azure."""
+    clock = ManualClock()
+    async with opened_ledger(azurite, layout) as direct, LossyProxy(azurite.table_port) as proxy:
+        connection = azurite.connection.replace(f":{azurite.table_port}/", f":{proxy.port}/")
+        async with open_ledger(connection, layout, direct.store.prefix) as ledger:
+            sent = 0
+
+            def count(method: str, url: str, body: Any) -> None:
+                nonlocal sent
+                if method == "POST":
+                    if sent == lost:
+                        proxy.lose_next("POST")
+                    sent += 1
+
+            ledger.store.account.observers.append(count)
+            driver = LedgerDriver(ledger, clock)
+            change = driver.creation(key="one", limits=(tenant_limit(5),), steps=["ocr"])
+            job = await driver.write(change)
+            assert await driver.commit(driver.creation(key="one")) == Duplicate(
+                job.job_id, job.spec.idempotency_hash, job.status
+            )
+            await driver.tell(job, result(job))
+            assert proxy.lost == 1, f"{sent} requests"
+            assert (await direct.load([job.job_id]))[job.job_id].is_terminal
+            assert await direct.inflight() == {}
+            assert await direct.counts(START, None) == {"ACCEPTED": 1, "SUCCEEDED": 1}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_every_key_that_is_sent_keeps_azures_rules(azurite: Azurite, layout: str) -> None:
+    """Azurite is laxer, so the keys are read from the requests."""
+    clock, odd = ManualClock(), "a/b\\c#d?e'f%g:h\tü \N{GRINNING FACE}"
+    async with opened_ledger(azurite, layout) as ledger:
+        sent: list[str] = []
+        ledger.store.account.observers.append(lambda method, url, body: sent.append(f"{unquote(url)} {body}"))
+        keys = _noted_keys(ledger)
+        driver = LedgerDriver(ledger, clock)
+        webhook_at = START + 1
+        job = await driver.create(
+            tenant_id=odd, key=odd, correlation_id=odd, request_type=odd, searchable=(SearchValue(odd, odd),),
+            limits=(tenant_limit(5, odd),),
+        )  # fmt: skip
+        webhook = Webhook(job_id=job.job_id, url="https://client.example", tenant_id=odd, next_at=webhook_at)
+        job = await driver.succeed(job, webhook)
+        failed = await driver.fail(await driver.create(tenant_id=odd, key=odd + "2", redrive_of=odd))
+        await ledger.dismiss(Closing(job_id=failed.job_id, at=START, by=odd, reason=odd))
+        assert [one.job_id for one in await ledger.jobs(JobFilter(tenants=(odd,), request_type=odd), 10, None)] == [
+            job.job_id
+        ]
+        assert await ledger.prune(START + 10**9, 10) == 2
+        assert sent
+        faults = {key: fault for key in keys if (fault := key_fault(key)) is not None}
+        assert len(keys) > 30
+        assert not faults
+        assert not {url for url in sent if "#" in urlsplit(url.split(" ")[0]).path}
+
+
+def _noted_keys(ledger: TablesLedger) -> set[str]:
+    """Partition and row keys of everything that is written from now on."""
+    keys: set[str] = set()
+    for name in ledger.store.table_names():
+        table = ledger.store.account.table(name)
+        write = table.write
+
+        async def noted(partition: str, writes: Any, write: Any = write) -> Any:
+            keys.update([partition, *(one.key for one in writes)])
+            return await write(partition, writes)
+
+        table.write = noted  # type: ignore[method-assign]
+    return keys
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_large_texts_are_in_blobs_until_their_job_is_pruned(azurite: Azurite, layout: str) -> None:
+    clock = ManualClock()
+    async with opened_ledger(azurite, layout) as ledger:
+        store, driver = ledger.store, LedgerDriver(ledger, clock)
+        large = Raw(b'{"text":"' + "ä".encode() * 40_000 + b'"}')
+        job = await driver.create(input_ref=large, steps=["ocr"])
+        job = await driver.tell(job, result(job, artifacts=large))
+        assert await driver.read(job) == job
+        assert bytes((await driver.read(job)).steps[0].artifacts) == bytes(large)
+        assert await store.blobs.names(store.container, f"{job.job_id}/", 10)
+        clock.advance(10)
+        assert await ledger.prune(clock.now(), 10) == 1
+        assert await store.blobs.names(store.container, f"{job.job_id}/", 10) == []
+        for name in store.table_names():
+            table = store.account.table(name)
+            for partition in (job.job_id, "INFLIGHT", *(f"INDEX:{shard}" for shard in range(8))):
+                left = await table.rows(partition, limit=1_000)
+                assert not [row for row in left if job.job_id in f"{row.key} {row.values.get('jobId')}"]
