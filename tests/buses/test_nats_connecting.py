@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from lucius.clocks import SystemClock
 from lucius.ports.bus import BusUnavailable
 
 StartServer = Callable[..., NatsServer]
+SECONDS_MAX = 30
 
 
 @pytest.fixture
@@ -89,6 +91,35 @@ async def test_tls_with_certificates_on_both_sides(start_server: StartServer, tm
 async def test_one_server_of_a_cluster_is_enough(nats_server: NatsServer, nats_options: NatsOptions) -> None:
     away = f"nats://127.0.0.1:{free_port()}"
     assert await opened(servers=(away, nats_server.url), prefix=nats_options.prefix)
+
+
+async def test_connection_that_breaks_while_something_is_sent_is_made_again(
+    nats_options: NatsOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library flushes once more while it closes; if that fails too, it calls nobody back."""
+    made: list[connection.Client] = []
+
+    class RecordedClient(connection.Client):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+    async def drain() -> None:
+        made[0]._pending.append(b"PING\r\n")
+        made[0]._pending_data_size += len(made[0]._pending[-1])
+        raise ConnectionResetError("Connection lost")
+
+    monkeypatch.setattr(connection, "Client", RecordedClient)
+    async with NatsBus(nats_options, SystemClock()) as bus:
+        assert await bus.health()
+        monkeypatch.setattr(made[0]._transport, "drain", drain)
+        with pytest.raises(BusUnavailable, match="out of reach"):
+            await bus.health()
+        async with asyncio.timeout(SECONDS_MAX):
+            while not made[-1].is_connected:
+                await asyncio.sleep(0.01)
+            assert await bus.health()
+    made[0]._transport.close()
 
 
 async def test_server_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

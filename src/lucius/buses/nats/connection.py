@@ -30,6 +30,9 @@ OPEN_SECONDS = 10.0
 CLOSE_SECONDS = 1.0
 REQUEST_SECONDS = 10.0
 RECONNECT_SECONDS = 0.5
+LOOK_SECONDS = 0.5
+"""How often it looks whether the connection is lost, where the library does not tell: it calls nobody back when the
+connection breaks while something is being sent."""
 NO_RESPONDERS = "503"
 
 Headers = Mapping[str, str]
@@ -85,7 +88,8 @@ class Connection:
         self._is_refused = False
         self._server = ""
         """The one that it connects to, or is connected to."""
-        self._opening: asyncio.Task[None] | None = None
+        self._lost = asyncio.Event()
+        self._keeping: asyncio.Task[None] | None = None
         self._is_closed = False
         self.on_connect: Callable[[], Awaitable[None]] | None = None
         """Called after connecting again; may raise `BusUnavailable`."""
@@ -97,17 +101,18 @@ class Connection:
         while True:
             try:
                 await self._connect_to_any()
-                return
+                break
             except BusUnavailable:
                 if self._is_refused or asyncio.get_running_loop().time() >= deadline:
                     raise
             await asyncio.sleep(RECONNECT_SECONDS)
+        self._keeping = asyncio.create_task(self._keep_connected(), name="nats connection")
 
     async def close(self) -> None:
         self._is_closed = True
-        if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.gather(self._opening, return_exceptions=True)
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
         if self._client is not None:
             with suppress(NatsError, TimeoutError):
                 async with asyncio.timeout(CLOSE_SECONDS):
@@ -299,31 +304,45 @@ class Connection:
         self._is_refused = is_refusal(error)
 
     async def _closed(self) -> None:
-        if self._is_closed or self._client is None or not self._client.is_closed or self._opening is not None:
-            return
-        log.warning("the connection to NATS at %s is lost; connecting again", self._options.location)
+        if self._client is not None and self._client.is_closed:
+            self._fail_waiting()
+            self._lost.set()
+
+    async def _keep_connected(self) -> None:
+        while True:
+            await self._until_lost()
+            log.warning("the connection to NATS at %s is lost; connecting again", self._options.location)
+            self._fail_waiting()
+            await self._reconnect()
+            log.warning("connected to NATS at %s again", self._options.location)
+            try:
+                if self.on_connect is not None:
+                    await self.on_connect()
+            except BusUnavailable as error:
+                log.warning("%s", error)
+
+    async def _until_lost(self) -> None:
+        while self._client is not None and not self._client.is_closed:
+            self._lost.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._lost.wait()
+
+    def _fail_waiting(self) -> None:
         for answered in self._waiting.values():
             if not answered.done():
                 answered.set_result(None)
         for slot in self._busy:
             if slot.take is not None:
                 slot.take(None)
-        self._opening = asyncio.create_task(self._reopen(), name="nats connection")
 
-    async def _reopen(self) -> None:
+    async def _reconnect(self) -> None:
         while True:
             try:
                 await self._connect_to_any()
-                break
+                return
             except BusUnavailable:
                 await asyncio.sleep(RECONNECT_SECONDS)
-        log.warning("connected to NATS at %s again", self._options.location)
-        self._opening = None
-        try:
-            if self.on_connect is not None:
-                await self.on_connect()
-        except BusUnavailable as error:
-            log.warning("%s", error)
 
 
 async def _close(client: Client) -> None:
