@@ -255,13 +255,13 @@ class EngineHarness:
     async def until_attempt(self, job_id: str, attempt_no: int) -> Job:
         return await self.until(job_id, lambda job: job.current_step.attempt_no >= attempt_no)
 
-    async def in_flight(self, scope: str, wanted: int) -> int:
-        """The number of jobs in flight; where counts follow the jobs, once it is the wanted one."""
+    async def scopes_in_use(self) -> set[str]:
+        """The scopes with jobs in flight. Where counts follow the jobs, it waits a while for none to be left."""
         deadline = asyncio.get_running_loop().time() + (0.0 if self._counts_are_exact else PATIENCE_SECONDS)
         while True:
-            jobs = (await self.ledger.inflight()).get(scope, 0)
-            if jobs == wanted or asyncio.get_running_loop().time() >= deadline:
-                return jobs
+            scopes = {scope for scope, jobs in (await self.ledger.inflight()).items() if jobs}
+            if not scopes or asyncio.get_running_loop().time() >= deadline:
+                return scopes
             await asyncio.sleep(0.02)
 
     async def messages_left(self) -> int:

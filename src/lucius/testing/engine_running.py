@@ -49,8 +49,7 @@ class EngineRunning:
         assert [step.status for step in job.steps] == [StepStatus.SUCCEEDED] * 3
         assert [msgspec.json.decode(step.artifacts) for step in job.steps] == list(handed_on.values())
         assert job.attempts_total == 3
-        assert await harness.in_flight("global", 0) == 0
-        assert not {scope for scope, count in (await harness.ledger.inflight()).items() if count}
+        assert not await harness.scopes_in_use()
 
     async def test_trail_tells_the_whole_story(self, harness: EngineHarness) -> None:
         await harness.start()
