@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DIST := dist
 PYTHONS := 3.11 3.12 3.13 3.14
+# More than cores: many tests wait for a clock, a process or a server most of their time.
+TEST_WORKERS := 5
 # The files with tests that have a long form, the attacks aside.
 LONG_FORMS = $(shell grep -rlE 'tests\.long_form' tests --include='test_*.py' | grep -v '^tests/attack/')
 export UV_PYTHON_DOWNLOADS := never
@@ -56,11 +58,10 @@ check: setup ## Lint, types, architecture
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-# More workers than cores: many tests wait for a clock, a process or a server most of their time.
 test: check ## Every check and every test, against real servers
 	@$(BIN)/python -m tests.prepare
 	@$(BIN)/python -m compileall -q -j 0 src
-	@$(BIN)/pytest -n 4 --dist worksteal --durations 20
+	@$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal --durations 20
 
 test-long: attack ## The long forms of tests that 'make test' runs briefly
 	@LUCIUS_TEST_LONG=1 $(BIN)/pytest $(LONG_FORMS) --timeout 900 -v
@@ -73,11 +74,11 @@ test-matrix: ## The tests on every Python from 3.11 to 3.14 that is installed, e
 	  python$$version -c "" 2>/dev/null || { echo "Python $$version is not installed: left out"; continue; }; \
 	  echo "Python $$version"; \
 	  $(MAKE) --no-print-directory setup PYTHON=python$$version VENV=.venv-$$version \
-	    && .venv-$$version/bin/pytest -n 4 --dist worksteal || exit 1; \
+	    && .venv-$$version/bin/pytest -n $(TEST_WORKERS) --dist worksteal || exit 1; \
 	done
 
 coverage: setup ## Line and branch coverage of the tests, as a table and in htmlcov/; child processes are not counted
-	@$(BIN)/pytest -n 4 --dist worksteal --cov --cov-report term:skip-covered --cov-report html
+	@$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal --cov --cov-report term:skip-covered --cov-report html
 
 bench: setup ## Measure speed; writes docs/benchmarks.md and bench/results/latest.json
 	@$(BIN)/python -m bench
