@@ -52,6 +52,7 @@ from lucius.sql.postgres import PostgresDatabase  # noqa: E402
 from lucius.sql.schema import upgrade  # noqa: E402
 from lucius.sql.sqlite import SqliteDatabase  # noqa: E402
 from lucius.testing.samples import ManualClock  # noqa: E402
+from lucius.warm_up import warm_up  # noqa: E402
 
 # Tests start hundreds of interpreters: without bytecode files each of them, and each of pytest's workers, would compile
 # everything again.
@@ -71,6 +72,11 @@ IN_MEMORY_BYTES_MIN = 4 * 2**30
 """Each of pytest's workers needs a few hundred MB for its PostgreSQL server."""
 CAPTURED_CHARS_MAX = 6_000
 """What is shown of a failed test's output: servers may say much, and the summary at the end must stay in sight."""
+
+
+def pytest_collection_finish() -> None:
+    """As every role does before its threads start: many tests open an engine themselves."""
+    warm_up()
 
 
 @pytest.hookimpl(wrapper=True)
