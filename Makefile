@@ -17,7 +17,7 @@ export UV_SYSTEM_CERTS := 1
 # Without bytecode files every start of LUCIUS compiles it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup wheel release run migrate check test test-long test-matrix attack coverage bench lock bicep chart dashboards diagrams clean
+.PHONY: help setup wheel release run migrate check test test-long test-matrix attack coverage bench bench-peers lock bicep chart dashboards diagrams clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -85,6 +85,9 @@ bench: setup ## Measure speed; writes docs/benchmarks.md and bench/results/lates
 	@$(BIN)/python -m bench.kit
 	@$(BIN)/python -m bench.temporal
 	@$(BIN)/python -m bench.runbooks
+
+bench-peers: setup ## Measure the same work on Restate, Temporal, DBOS, Procrastinate and Celery beside LUCIUS
+	@$(BIN)/python -m bench.peers
 
 chart: setup ## Make the schema and the README of the Helm chart from its values
 	@$(BIN)/python deploy/helm/generate.py
