@@ -1,6 +1,7 @@
 """The Temporal engine passes the engine suite, on a real Temporal server, over every ledger, and over NATS.
 
-SQLite is in the long form only: `tests/temporal` runs this engine on it, and the suite is run on it with other engines.
+In the short form it runs whole on PostgreSQL: `tests/temporal` runs this engine on SQLite, and the suite is run on the
+other ledgers with other engines.
 """
 
 from __future__ import annotations
@@ -107,20 +108,26 @@ class TemporalSuite(WithTemporal, EngineSuite):
     pass
 
 
-class OnMemoryBus(TemporalSuite):
+class OnMemoryBus(WithTemporal):
     @pytest.fixture
     async def bus(self) -> AsyncIterator[MemoryBus]:
         async with MemoryBus(SystemClock()) as bus:
             yield bus
 
 
-class TestTemporalOnMemory(OnMemoryBus, EngineFairness):
-    unacknowledged_max = UNACKNOWLEDGED_MAX
-
+class OnMemory(OnMemoryBus):
     @pytest.fixture
     async def ledger(self) -> AsyncIterator[MemoryLedger]:
         async with MemoryLedger() as ledger:
             yield ledger
+
+
+class TestTemporalOnMemory(OnMemory, EngineSuite):
+    __test__ = IS_LONG
+
+
+class TestTemporalTenantsTakeTurns(OnMemory, EngineFairness):
+    unacknowledged_max = UNACKNOWLEDGED_MAX
 
 
 class TestTemporalOnSqlite(TemporalSuite):
@@ -149,7 +156,7 @@ class TestTemporalOnPostgres(TemporalSuite):
             yield ledger
 
 
-class TestTemporalOnTables(OnMemoryBus):
+class TestTemporalOnTables(OnMemoryBus, EngineSuite):
     __test__ = IS_LONG
 
     @pytest.fixture
