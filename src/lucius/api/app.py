@@ -7,6 +7,7 @@ OpenAPI document is generated from the same table as the routes.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 
 import msgspec
 from fastapi import FastAPI
@@ -59,14 +60,18 @@ def create_front(context: AppContext, pages: Sequence[BaseRoute] = ()) -> Front:
 
 
 def create_app(context: AppContext) -> FastAPI:
-    described = PiecewiseJsonResponse(msgspec.json.encode(document(context.settings)))
     app = FastAPI(title="LUCIUS", version=__version__, openapi_url=None, docs_url=None, redoc_url=None)
     for operation in OPERATIONS:
         run = endpoint(context, operation.handler, operation.role, operation.on_all_tenants)
         app.router.routes.append(Route(operation.path, run, methods=[operation.method], name=operation.name))
 
+    @cache
+    def described() -> Response:
+        """Made for the first who asks: most processes are never asked, and it takes longer than the rest of a start."""
+        return PiecewiseJsonResponse(msgspec.json.encode(document(context.settings)))
+
     async def openapi(request: Request) -> Response:
-        return described
+        return described()
 
     async def no_route(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404
