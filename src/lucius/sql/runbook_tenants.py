@@ -7,4 +7,5 @@ RUNBOOK_TENANTS = (
     "ALTER TABLE batches ADD COLUMN tenant_id TEXT",
     "CREATE INDEX runbooks_by_tenant ON runbooks (tenant_id, name, version) WHERE tenant_id IS NOT NULL",
     "CREATE INDEX batches_by_tenant ON batches (tenant_id, id) WHERE tenant_id IS NOT NULL",
+    "CREATE INDEX batches_by_tenant_and_status ON batches (tenant_id, status, id) WHERE tenant_id IS NOT NULL",
 )

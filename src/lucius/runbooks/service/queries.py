@@ -59,7 +59,10 @@ class Queries:
         self, runbook: str | None, status: str | None, limit: int, before: int | None, scope: Scope = EVERYTHING
     ) -> Paged[answers.Batch]:
         """Newest first; `before` is the id at which the previous page ended."""
-        return await self._read(lambda: batches.batch_page(runbook, status, limit, before, scope.listed()))
+        tenants = scope.listed()
+        if runbook is not None:  # Its name says whose it is.
+            tenants = None if scope.sees(runbook) else []
+        return await self._read(lambda: batches.batch_page(runbook, status, limit, before, tenants))
 
     async def check_batch(self, batch_id: int, scope: Scope) -> None:
         """Raises NOT_FOUND if the scope does not see the batch."""
