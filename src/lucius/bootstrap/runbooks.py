@@ -15,7 +15,7 @@ from lucius.bootstrap.runbooks_database import opened_for_runbooks
 from lucius.bootstrap.secrets import Secrets, open_secrets
 from lucius.bootstrap.stores import open_clock, open_database, open_identity, open_stores, skew_seconds_max
 from lucius.local_secrets import callback_keys, with_secrets
-from lucius.management import Management, clock_check, manage, runbook_checks
+from lucius.management import Management, clock_check, manage, registry_check, runbook_checks
 from lucius.ports.bus import Bus
 from lucius.ports.clock import Clock
 from lucius.ports.observer import Observer, Observers
@@ -120,7 +120,7 @@ async def open_runbooks_alone(
         )
         if isinstance(runbooks, RunbooksOff):
             raise SettingsError(runbooks.why)
-        checks = runbook_checks(ledger, bus, runbooks, schedules)
+        checks = [*runbook_checks(ledger, bus, runbooks, schedules), registry_check(registry)]
         checks.append(clock_check(clock, skew_seconds_max(settings)))
         checks += secrets.checks()
         management = manage(checks, metrics, ledger, bus, runbooks)
