@@ -74,11 +74,6 @@ def app_checks(
 ) -> list[Check]:
     """If a check that is not vital fails, commands are still accepted and reads answered."""
 
-    async def check_registry() -> str:
-        if registry.problems:
-            raise NotReady(f"not reloaded, the last good one is in force: {'; '.join(map(str, registry.problems))}")
-        return f"version {registry.snapshot().version}"
-
     async def check_keys() -> str:
         if authenticator.problem is not None:
             raise NotReady(f"not reloaded, the last good ones are in force: {authenticator.problem}")
@@ -93,7 +88,7 @@ def app_checks(
         Check(name="ledger", look=ledger.health),
         Check(name="bus", look=bus.health, is_vital=False),
         *engine.checks(),
-        Check(name="registry", look=check_registry, is_vital=False),
+        registry_check(registry),
         Check(name="api_keys", look=check_keys, is_vital=False),
         *_checks_of_runbooks(runbooks, schedules),
     ]
@@ -114,6 +109,15 @@ def _checks_of_runbooks(runbooks: Runbooks | RunbooksOff, schedules: bool) -> li
     if schedules:
         checks.append(Check(name="scheduler", look=runbooks.scheduler.health, is_vital=False))
     return checks
+
+
+def registry_check(registry: Registry) -> Check:
+    async def look() -> str:
+        if registry.problems:
+            raise NotReady(f"not reloaded, the last good one is in force: {'; '.join(map(str, registry.problems))}")
+        return f"version {registry.snapshot().version}"
+
+    return Check(name="registry", look=look, is_vital=False)
 
 
 def runbook_checks(ledger: Ledger, bus: Bus, runbooks: Runbooks, schedules: bool) -> list[Check]:

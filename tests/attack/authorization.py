@@ -38,7 +38,7 @@ class Access(NamedTuple):
 
 
 _READ, _OPERATE = Access("read"), Access("operate")
-_READ_ALL, _OPERATE_ALL, _ADMIN_ALL = Access("read", True), Access("operate", True), Access("admin", True)
+_READ_ALL, _OPERATE_ALL = Access("read", True), Access("operate", True)
 
 ACCESS: dict[str, Access] = {
     **dict.fromkeys(("submitCommand", "validateCommand", "submitCommands"), Access("submit")),
@@ -52,18 +52,18 @@ ACCESS: dict[str, Access] = {
     **dict.fromkeys(("ackCallback", "resultCallback", "heartbeatCallback", "callbackBatch"), Access(None)),
     **dict.fromkeys(("retryOutbox", "dismissDeadLetter", "previewProtocol"), _OPERATE_ALL),
     **dict.fromkeys(("listOutbox", "listDeadLetters", "listLanes", "listWorkers", "listLaneHistory"), _READ_ALL),
-    **dict.fromkeys(("listRunbooks", "validateRunbook", "getRunbookSchema", "getRunbook", "diffRunbook"), _READ_ALL),
-    **dict.fromkeys(("getRunbookEvents", "listBatches", "getBatch", "listMembers", "getBatchEvents"), _READ_ALL),
-    **dict.fromkeys(("exportBatch", "getGrid"), _READ_ALL),
-    **dict.fromkeys(("publishRunbook", "retireRunbook", "previewRunbook"), _ADMIN_ALL),
-    **dict.fromkeys(("stopRunbook", "startRunbook", "confirmRunbook", "dryRunRunbook", "createBatch"), _OPERATE_ALL),
-    "rehearseRunbook": _OPERATE_ALL,
-    **dict.fromkeys(("listRehearsals", "getRehearsal"), _READ_ALL),
-    **dict.fromkeys(("advanceBatch", "cancelBatch", "resumeBatch", "retryBatch"), _OPERATE_ALL),
-    **dict.fromkeys(("removeMembers", "addMembers", "sendMessagesAgain", "confirmMove", "keepMembers"), _OPERATE_ALL),
+    **dict.fromkeys(("listRunbooks", "validateRunbook", "getRunbookSchema", "getRunbook", "diffRunbook"), _READ),
+    **dict.fromkeys(("getRunbookEvents", "listBatches", "getBatch", "listMembers", "getBatchEvents"), _READ),
+    **dict.fromkeys(("exportBatch", "getGrid"), _READ),
+    **dict.fromkeys(("publishRunbook", "retireRunbook", "previewRunbook"), Access("admin")),
+    **dict.fromkeys(("stopRunbook", "startRunbook", "confirmRunbook", "dryRunRunbook", "createBatch"), _OPERATE),
+    "rehearseRunbook": _OPERATE,
+    **dict.fromkeys(("listRehearsals", "getRehearsal"), _READ),
+    **dict.fromkeys(("advanceBatch", "cancelBatch", "resumeBatch", "retryBatch"), _OPERATE),
+    **dict.fromkeys(("removeMembers", "addMembers", "sendMessagesAgain", "confirmMove", "keepMembers"), _OPERATE),
     "pullDirectives": Access("work", True, SERVICE),
-    **dict.fromkeys(("pullWorkerJobs", "renewWorkerJobs"), Access("work", True, WORKER)),
-    "takeWorkerResults": Access("work", True),  # Each result is answered for itself.
+    **dict.fromkeys(("pullWorkerJobs", "renewWorkerJobs"), Access("work", limit=WORKER)),
+    "takeWorkerResults": Access("work"),  # Each result is answered for itself.
     **dict.fromkeys(("healthz", "readyz"), Access(None)),
 }
 """Who may call what, written down by hand: a route that is not here, or whose rule was changed, fails the matrix."""
@@ -90,6 +90,8 @@ def refusal(access: Access, credential: Credential) -> tuple[int, str] | None:
         return 403, "FORBIDDEN"
     if access.limit == KEY:
         return (403, "FORBIDDEN") if credential.name.startswith("token ") else None
+    if access.limit == WORKER and credential.tenants is not None:
+        return 403, "FORBIDDEN"  # No tenant owns the worker of the example.
     if not credential.is_limited() or access.limit is None:
         return None
     is_allowed = credential.services == {"ocr"} if access.limit == SERVICE else credential.worker_ids == {"exchange"}
@@ -146,6 +148,31 @@ async def try_foreign_job(
                 async with session.get(f"{target.urls[0]}/v1/jobs{query}", headers=headers) as answer:
                     items = (await answer.json())["items"]
                     assert all(item["tenant_id"] != OWN for item in items), f"a list under {credential.name}"
+                    calls += 1
+    return calls
+
+
+async def try_foreign_runbook(
+    session: aiohttp.ClientSession, target: Target, credentials: list[Credential], runbook: str, batch_id: int
+) -> int:
+    """A runbook of OWN and its batch under everybody who must not know of them: they look like unknown ones."""
+    calls = 0
+    strangers = [one for one in credentials if one.roles and not _sees_own(one)]
+    own = PATH_VALUES | {"name": runbook, "batch_id": str(batch_id)}
+    for url, operation, credential in _cells(target, strangers):
+        names_one = "{name}" in operation.path or "{batch_id}" in operation.path
+        if not names_one or not credential.may(str(ACCESS[operation.name].role)):
+            continue
+        body = request_of(operation)[1]
+        found = await _call(session, operation.method, url + operation.path.format(**own), body, credential)
+        assert found == (404, "NOT_FOUND"), f"{operation.name} under {credential.name}: {found}"
+        calls += 1
+    for credential in strangers:
+        if credential.may("read"):
+            headers = {"Authorization": str(credential.header)}
+            for path in ("runbooks", "batches", f"batches?runbook={runbook}"):
+                async with session.get(f"{target.urls[0]}/v1/{path}", headers=headers) as answer:
+                    assert (await answer.json())["items"] == [], f"{path} under {credential.name}"
                     calls += 1
     return calls
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from tests.attack.authorization import check_every_route_is_listed, try_foreign_job, try_matrix
+from tests.attack.authorization import check_every_route_is_listed, try_foreign_job, try_foreign_runbook, try_matrix
 from tests.attack.credentials import OWN, write_credentials
 from tests.attack.forged_callbacks import IDS, send_forgeries
 from tests.attack.targets import DEPLOYMENTS, Target, started
 from tests.long_form import sized
 
+from lucius.registries.files import SHIPPED
+
+RUNBOOK = """\
+name: NAME
+data_source: {type: manual, primary_key: Upn}
+phases:
+  - {name: only, offset: T-0, steps: [{name: a, worker_id: mover, function: A, params: {Upn: "{{Upn}}"}}]}
+"""
 JOBS = 8
 FORGERIES = sized(1_500, 20_000)
 SEED = 2026
@@ -58,9 +67,29 @@ async def _finish(session: aiohttp.ClientSession, target: Target, directive: dic
     assert job["status"] == "SUCCEEDED"
 
 
+def _write_registry(folder: Path) -> Path:
+    """The one that ships, with a tenant that may have runbooks."""
+    shutil.copytree(SHIPPED, folder)
+    (folder / "tenants").mkdir(exist_ok=True)
+    (folder / "tenants" / f"{OWN}.yaml").write_text(f"id: {OWN}\nrunbooks: {{workers: [mover]}}\n")
+    return folder
+
+
+async def _publish(session: aiohttp.ClientSession, target: Target) -> tuple[str, int]:
+    """A runbook of OWN, and a batch of it that waits."""
+    name = f"{OWN}.moves"
+    batch = {"runbook": name, "csv": "Upn\nann\n", "start": "2031-01-01T00:00:00Z"}
+    for path, body in (("runbooks", {"yaml": RUNBOOK.replace("NAME", name)}), ("batches", batch)):
+        async with session.post(f"{target.urls[0]}/v1/{path}", json=body, headers=_own(target)) as answer:
+            assert answer.status == 201, await answer.text()
+            made = await answer.json()
+    return name, made["batch_id"]
+
+
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
 async def test_strangers_get_nowhere(deployment: str, tmp_path: Path, postgres_url: str) -> None:
     settings, credentials = write_credentials(tmp_path)
+    settings["LUCIUS_REGISTRY"] = str(_write_registry(tmp_path / "registry"))
     timeout = aiohttp.ClientTimeout(total=60)
     with started(deployment, tmp_path, postgres_url, settings) as target:
         async with aiohttp.ClientSession(timeout=timeout) as session:
@@ -74,6 +103,12 @@ async def test_strangers_get_nowhere(deployment: str, tmp_path: Path, postgres_u
             hidden = await try_foreign_job(session, target, credentials, foreign)
             assert forged == FORGERIES
             assert {job: await _get(session, target, f"/v1/jobs/{job}/events") for job in before} == before
+
+            runbook, batch_id = await _publish(session, target)
+            assert await try_foreign_runbook(session, target, credentials, runbook, batch_id) > 100
+            shown = await _get(session, target, f"/v1/batches/{batch_id}/events")
+            assert [one["kind"] for one in shown["items"]][-1] == "batch-detected"
+            assert not {one["actor"] for one in shown["items"]} & {one.name.replace(" ", ":", 1) for one in credentials}
 
             cells = await try_matrix(session, target, credentials)
             assert hidden > 0

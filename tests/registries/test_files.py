@@ -395,12 +395,30 @@ def test_one_version_cannot_stand_in_two_files(tmp_path: Path) -> None:
         ("id: a\nwebhook_secret: 'whsec_abc/+='", "2: this is a reference to a secret"),
         ("id: a\nwebhook_secret: keyvault://vault", "2: a Key Vault reference must be keyvault://VAULT/SECRET"),
         ("id: a\nwebhook_secret_env: A\nwebhook_secret: keyvault://v/s", "3: the secret is given twice"),
+        ("id: a.b\nrunbooks: {workers: [w]}", "2: this tenant cannot have runbooks"),
+        ("id: a\nrunbooks:\n  connections: [DATABASE_URL]", "3: a connection is named LUCIUS_SOURCE_"),
+        ("id: a\nrunbooks:\n  workers:\n    - w\n    - '*'", "5: a worker id has"),
+        ("id: a\nrunbooks:\n  own_workers: [a b]", "3: a worker id has"),
+        ("id: a\nrunbooks:\n  surprise: []", "3: surprise is not a known field"),
     ],
 )
 def test_tenant_is_refused_with_its_line(tmp_path: Path, text: str, detail: str) -> None:
     problem = only_problem(tmp_path, tenants__a=text)
     assert problem.startswith("tenants/a.yaml:")
     assert detail in problem
+
+
+def test_tenants_do_not_share_a_worker_that_one_of_them_owns(tmp_path: Path) -> None:
+    owner, user = "id: a\nrunbooks: {own_workers: [w, v]}", "id: b\nrunbooks:\n  workers: [u]\n  own_workers: [w]"
+    for first, second in ((owner, user), (user, owner)):
+        problem = only_problem(tmp_path, tenants__a=first, tenants__b=second)
+        assert problem.startswith("tenants/b.yaml:")
+        assert "the worker w is listed by" in problem
+    user = user.replace("own_workers", "workers_").replace("workers: [u]\n  workers_: [w]", "workers: [w]")
+    problem = only_problem(tmp_path, tenants__a=user, tenants__b=owner)
+    assert problem.endswith("the worker w is listed by b too, but the tenant that owns it, a, does not share it")
+    shared = FileRegistry(folder(tmp_path, tenants__a=user, tenants__b=user.replace("id: b", "id: c"))).snapshot()
+    assert {one.runbooks.workers for one in shared.tenants.values()} == {("w",)}
 
 
 def test_two_files_cannot_settle_one_tenant(tmp_path: Path) -> None:

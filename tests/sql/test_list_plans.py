@@ -83,6 +83,9 @@ def other_lists() -> Iterator[tuple[str, Fetch]]:
     for runbook, status, before in product((None, "move"), (None, *BATCH), (None, 500)):
         script = batches.batch_page(runbook, status, PAGE, before)
         yield f"batches of {runbook} {status} {before}", next(script)  # type: ignore[misc]
+    for status, before in product((None, *BATCH), (None, 500)):
+        script = batches.batch_page(None, status, PAGE, before, ["acme"])
+        yield f"batches of a tenant {status} {before}", next(script)  # type: ignore[misc]
     for status, key, after in product(MEMBER_FILTERS, (None, "u1"), (None, 500)):
         yield f"members {status} {key} {after}", members.wanted(1, status, key, PAGE, after)
     for (runbook, batch), before in product((("move", None), (None, 1)), (None, 500)):

@@ -28,6 +28,7 @@ from lucius.api.runbook_requests import (
     read_message_ids,
     read_reason,
 )
+from lucius.api.runbook_scope import scope_of
 from lucius.domain.attempt import NULL
 from lucius.domain.errors import CallerError
 from lucius.domain.json_types import Moment, ref
@@ -57,7 +58,9 @@ async def create(call: Call) -> Response:
     csv = bytes_within(body.csv, settings.members_bytes_max, "csv")
     start = call.context.clock.now() if body.start is None else moment(body.start, "/start")
     operations = call.context.runbooks.operations
-    created = await operations.create_batch(name, csv, start, body.advance, call.caller.name)
+    created = await operations.create_batch(
+        name, csv, start, body.advance, call.caller.name, scope=scope_of(call.caller)
+    )
     return answer(created, 201, {"Location": f"/v1/batches/{created['batch_id']}"})
 
 
@@ -70,7 +73,8 @@ async def list_batches(call: Call) -> Response:
     runbook = parameters.text("runbook")
     status = parameters.choice("status", BATCH)
     limit, before = page_limits(call, parameters, PAGE_SIZE)
-    items, next_id = await call.context.runbooks.queries.batches(runbook, status, limit, before)
+    queries, scope = call.context.runbooks.queries, scope_of(call.caller)
+    items, next_id = await queries.batches(runbook, status, limit, before, scope=scope)
     return answer(answers.BatchList(items=items, next=page_cursor(next_id)))
 
 

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from lucius.api.problems import defect, problem
 from lucius.api.requests import find_header
+from lucius.api.runbook_scope import check_path
 from lucius.app_context import AppContext
 from lucius.auth import Principal
 from lucius.domain.errors import CallerError, InfrastructureError, LuciusError
@@ -69,9 +70,19 @@ class Call:
         if refused is not None:
             raise CallerError.of("FORBIDDEN", refused, "/service")
 
+    @property
+    def worker_ids(self) -> frozenset[str] | None:
+        """Workers whose runbook jobs the caller may take; None means all. If it is limited to tenants, only workers
+        that are theirs alone: the queue of any other may have jobs of everybody."""
+        caller = self.caller
+        if caller.tenants is None:
+            return caller.worker_ids
+        own = self.context.runbooks.turns.grants.own_workers(caller.tenants)
+        return own if caller.worker_ids is None else own & caller.worker_ids
+
     def require_worker(self, worker_id: str) -> None:
         """Raise FORBIDDEN if the caller is limited to other runbook workers."""
-        refused = _refusal("runbook jobs", self.caller.worker_ids, worker_id)
+        refused = _refusal("runbook jobs", self.worker_ids, worker_id)
         if refused is not None:
             raise CallerError.of("FORBIDDEN", refused, "/workerId")
 
@@ -132,6 +143,7 @@ def endpoint(
             raise CallerError.of("FORBIDDEN", f"this call needs the role {role}")
         if on_all_tenants and principal.tenants is not None:
             raise CallerError.of("FORBIDDEN", f"this call needs the role {role} on all tenants")
+        await check_path(context, principal, request.path_params)
         return principal
 
     async def run(request: Request) -> Response:

@@ -7,7 +7,7 @@ from lucius.api.schemas import Schema, list_, object_, or_null, text
 from lucius.api.worker_jobs import JOB_ID_CHARS_MAX
 from lucius.domain.json_types import ref
 from lucius.runbooks.core.answers import ID_MAX
-from lucius.runbooks.core.definition.names import NAME_CHARS_MAX, VERSION_MAX
+from lucius.runbooks.core.definition.names import NAME_PATTERN, VERSION_MAX
 from lucius.runbooks.core.states import BATCH
 from lucius.runbooks.service.views.members import MEMBER_FILTERS
 
@@ -39,7 +39,7 @@ def _workers() -> dict[str, Schema]:
 
 def runbook_components() -> dict[str, Schema]:
     return {
-        "RunbookName": text(pattern=f"^[A-Za-z][A-Za-z0-9 _-]{{0,{NAME_CHARS_MAX - 1}}}$"),
+        "RunbookName": text(pattern=f"^{NAME_PATTERN}$"),
         "RunbookVersion": {"type": "integer", "minimum": 1, "maximum": VERSION_MAX},
         "BatchId": ID,
         "IdCursor": ID,

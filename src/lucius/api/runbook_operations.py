@@ -37,7 +37,7 @@ def _read(path: str, name: str, handler: Handler, summary: str, answer: str, *pa
         errors = (*errors, *LIST_ERRORS)
     return Operation(
         method="GET", path=path, name=name, handler=handler, summary=summary, tag="runbooks", role="read",
-        on_all_tenants=True, answer=answer, errors=errors, parameters=parameters,
+        answer=answer, errors=errors, parameters=parameters,
     )  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def _runbook(
 ) -> Operation:  # fmt: skip
     return Operation(
         method="POST", path=f"/v1/runbooks/{{name}}:{act}", name=name, handler=handler, summary=summary,
-        tag="runbooks", role=role, on_all_tenants=True, body=body, body_required=False, answer=answer, errors=errors,
+        tag="runbooks", role=role, body=body, body_required=False, answer=answer, errors=errors,
         parameters=(NAME,),
     )  # fmt: skip
 
@@ -58,7 +58,7 @@ def _batch(
 ) -> Operation:  # fmt: skip
     return Operation(
         method="POST", path=f"/v1/batches/{{batch_id}}:{act}", name=name, handler=handler, summary=summary,
-        tag="runbooks", role="operate", on_all_tenants=True, body=body, body_required=is_required, answer="BatchActed",
+        tag="runbooks", role="operate", body=body, body_required=is_required, answer="BatchActed",
         errors=errors, parameters=(BATCH_ID,),
     )  # fmt: skip
 
@@ -66,7 +66,7 @@ def _batch(
 def _worker(path: str, name: str, handler: Handler, summary: str, body: str, answer: str, *errors: str) -> Operation:
     return Operation(
         method="POST", path=path, name=name, handler=handler, summary=summary, tag="workers", role="work",
-        on_all_tenants=True, body=body, answer=answer, errors=(*BODY_ERRORS, *errors),
+        body=body, answer=answer, errors=(*BODY_ERRORS, *errors),
     )  # fmt: skip
 
 
@@ -74,12 +74,12 @@ RUNBOOK_OPERATIONS: tuple[Operation, ...] = (
     _read("/v1/runbooks", "listRunbooks", runbooks.list_runbooks, "List the runbooks and their state", "RunbookList"),
     Operation(
         method="POST", path="/v1/runbooks", name="publishRunbook", handler=runbooks.publish, tag="runbooks",
-        summary="Publish a runbook: its text becomes the active version", role="admin", on_all_tenants=True,
+        summary="Publish a runbook: its text becomes the active version", role="admin",
         body="RunbookText", status=201, answer="RunbookPublished", errors=(*BODY_ERRORS, "RUNBOOK_INVALID", "CONFLICT"),
     ),
     Operation(
         method="POST", path="/v1/runbooks:validate", name="validateRunbook", handler=runbooks.validate, tag="runbooks",
-        summary="Validate a runbook without publishing it", role="read", on_all_tenants=True,
+        summary="Validate a runbook without publishing it", role="read",
         body="RunbookDraft", answer="RunbookValidation", errors=BODY_ERRORS,
     ),
     _read(
@@ -117,13 +117,13 @@ RUNBOOK_OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST", path="/v1/runbooks/{name}:rehearse", name="rehearseRunbook", handler=runbooks.rehearse,
         tag="runbooks", summary="Rehearse the active version with simulated workers; the report is kept",
-        role="operate", on_all_tenants=True, body="RehearsalWanted", status=201, answer="Rehearsal",
+        role="operate", body="RehearsalWanted", status=201, answer="Rehearsal",
         errors=(*ACT_ERRORS, "MEMBERS_INVALID"), parameters=(NAME,),
     ),
     Operation(
         method="GET", path="/v1/runbooks/{name}/rehearsals", name="listRehearsals", handler=runbooks.list_rehearsals,
         tag="runbooks", summary="List the newest rehearsals of a runbook with their reports", role="read",
-        on_all_tenants=True, answer="RehearsalList", errors=(*FOUND_ERRORS, *LIST_ERRORS), parameters=(NAME,),
+        answer="RehearsalList", errors=(*FOUND_ERRORS, *LIST_ERRORS), parameters=(NAME,),
     ),
     _read(
         "/v1/runbooks/{name}/rehearsals/{rehearsal_id}", "getRehearsal", runbooks.get_rehearsal,
@@ -133,7 +133,7 @@ RUNBOOK_OPERATIONS: tuple[Operation, ...] = (
     _read("/v1/batches", "listBatches", batches.list_batches, "List batches, newest first", "BatchList", *LIST_BATCHES),
     Operation(
         method="POST", path="/v1/batches", name="createBatch", handler=batches.create, tag="runbooks",
-        summary="Create a batch from the members in a CSV", role="operate", on_all_tenants=True, body="NewBatch",
+        summary="Create a batch from the members in a CSV", role="operate", body="NewBatch",
         status=201, answer="BatchMade", errors=(*ACT_ERRORS, "MEMBERS_INVALID"),
     ),
     _read(
@@ -155,7 +155,7 @@ RUNBOOK_OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         method="GET", path="/v1/batches/{batch_id}/export", name="exportBatch", handler=batches.export, tag="runbooks",
-        summary="Export the batch as CSV: a line per member, a column per step", role="read", on_all_tenants=True,
+        summary="Export the batch as CSV: a line per member, a column per step", role="read",
         answer="Text", media_type="text/csv", errors=(*FOUND_ERRORS, *HELD_ERRORS, *LIST_ERRORS),
         parameters=(BATCH_ID, Parameter("status", "query", "MemberFilter", "Only these members")),
     ),

@@ -9,20 +9,17 @@ from msgspec import Raw
 from lucius.api.batch_items import split
 from lucius.api.endpoint import Call
 from lucius.api.requests import REASON_CHARS_MAX, Parameters, decode_typed
+from lucius.api.runbook_scope import BATCH, RUNBOOK, read_batch_id, read_runbook_name
 from lucius.domain.errors import CallerError
 from lucius.domain.json_types import stated
 from lucius.domain.time import BadMoment, Instant, from_datetime, read_moment
 from lucius.runbooks.core.answers import ID_MAX
-from lucius.runbooks.core.definition.names import check_name
-from lucius.runbooks.service.operations import missing_batch
-from lucius.runbooks.service.publishing import missing
 from lucius.runbooks.sources.rows import BATCH_YEARS, KEY_CHARS_MAX
 
 JSON_OVERHEAD_BYTES = 65_536
 EVENTS_PAGE_SIZE = 100
 KEYS_MAX = 5_000
 """Members that one call may name."""
-ID_DIGITS_MAX = len(str(ID_MAX))
 
 
 RunbookYaml = Annotated[str, stated(minLength=1)]
@@ -47,20 +44,11 @@ def read_reason(text: str | None) -> str:
 
 
 def runbook_name(call: Call) -> str:
-    name: str = call.request.path_params["name"]
-    try:
-        return check_name(name)
-    except ValueError:
-        raise missing(name[:80]) from None
+    return read_runbook_name(call.request.path_params[RUNBOOK])
 
 
 def batch_id(call: Call) -> int:
-    text: str = call.request.path_params["batch_id"]
-    if not (text.isascii() and text.isdigit()) or len(text) > ID_DIGITS_MAX:
-        raise CallerError.of("NOT_FOUND", f"there is no batch {text[:40]!r}: a batch's id is a number")
-    if not int(text):
-        raise missing_batch(0)
-    return int(text)
+    return read_batch_id(call.request.path_params[BATCH])
 
 
 def cursor(parameters: Parameters) -> int | None:

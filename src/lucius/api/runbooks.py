@@ -23,6 +23,7 @@ from lucius.api.runbook_requests import (
     read_reason,
     runbook_name,
 )
+from lucius.api.runbook_scope import scope_of
 from lucius.domain.errors import CallerError
 from lucius.domain.json_types import Moment
 from lucius.runbooks.core import answers
@@ -52,7 +53,8 @@ class RunbookText(Struct, frozen=True, forbid_unknown_fields=True):
 async def publish(call: Call) -> Response:
     body = await read_typed(call.request, body_bytes_max(BYTES_MAX), RunbookText)
     publishing, content = call.context.runbooks.publishing, body.yaml.encode()
-    published = await publishing.publish(content, call.caller.name, body.overdue_behavior, body.rerun_init)
+    scope = scope_of(call.caller)
+    published = await publishing.publish(content, call.caller.name, body.overdue_behavior, body.rerun_init, scope=scope)
     return answer(published, 201, {"Location": f"/v1/runbooks/{published['name'].replace(' ', '%20')}"})
 
 
@@ -90,7 +92,8 @@ async def confirm(call: Call) -> Response:
 
 async def list_runbooks(call: Call) -> Response:
     Parameters(call.request).close()
-    return answer(answers.RunbookList(items=await call.context.runbooks.publishing.names(), next=None))
+    found = await call.context.runbooks.publishing.names(scope_of(call.caller))
+    return answer(answers.RunbookList(items=found, next=None))
 
 
 async def schema(call: Call) -> Response:

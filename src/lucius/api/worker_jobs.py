@@ -19,6 +19,7 @@ from lucius.domain.json_types import ref, stated
 from lucius.domain.strict_json import is_deeper
 from lucius.ports.bus import Delivery, DeliveryRef
 from lucius.ports.workers import WorkerKind
+from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.core.messages import JOBS_TOPIC, MessageInvalid, WorkerResult, job_ref, read_result
 from lucius.runbooks.engine.facts import Outcome, holds_job
 from lucius.runbooks.service.publishing import Publishing
@@ -58,7 +59,7 @@ async def pull(call: Call) -> Response:
         body.wait_seconds,
         receive,
         partial(call.require_worker, body.workerId),
-        before_waiting=partial(_ensure_known, publishing, body.workerId),
+        before_waiting=partial(_ensure_known, call, publishing, body.workerId),
     )
     saw(call, WorkerKind.WORKER, body.workerId, len(deliveries))
     return JsonResponse(b'{"jobs":[' + b",".join(delivery.body for delivery in deliveries) + b"]}")
@@ -70,10 +71,10 @@ def _check_worker(worker_id: str) -> None:
         raise CallerError.of("ENVELOPE_INVALID", detail, "/workerId")
 
 
-async def _ensure_known(publishing: Publishing, worker_id: str) -> None:
+async def _ensure_known(call: Call, publishing: Publishing, worker_id: str) -> None:
     if await publishing.knows_worker(worker_id):
         return
-    known = await publishing.workers()
+    known = [one for one in await publishing.workers() if call.worker_ids is None or one in call.worker_ids]
     named = ", ".join(known[:KNOWN_SHOWN_MAX]) + (" …" if len(known) > KNOWN_SHOWN_MAX else "")
     detail = f"no runbook names the worker {worker_id}; known workers: {named or 'none, publish a runbook first'}"
     raise CallerError.of("ENVELOPE_INVALID", detail, "/workerId")
@@ -116,8 +117,8 @@ async def renew(call: Call) -> Response:
 async def _renewable(call: Call, body: WorkerRenew) -> list[DeliveryRef | None]:
     """The jobs whose locks this caller may extend, by their tokens or because its key is limited to their worker; None
     for each other job."""
-    runbooks, is_limited = call.context.runbooks, call.caller.worker_ids is not None
-    found = await runbooks.orchestrator.executions_of(body.jobIds)
+    runbooks, is_limited = call.context.runbooks, call.worker_ids is not None
+    found = await _jobs_in_sight(call, body.jobIds)
     refs: list[DeliveryRef | None] = []
     for job_id, token in zip(body.jobIds, body.tokens or [None] * len(body.jobIds), strict=True):
         execution = found.get(job_id)
@@ -140,8 +141,8 @@ class WorkerResults(Struct, frozen=True, forbid_unknown_fields=True):
     results: Annotated[Raw, stated(type="array", items=ref("WorkerResult"), minItems=1, maxItems=RESULTS_MAX)]
 
 
-_Read = WorkerResult | WorkerResultRefused
-"""A result, or the reason for its rejection."""
+_Read = WorkerResult | WorkerResultTaken | WorkerResultRefused
+"""A result, or its answer if it is not to be applied."""
 
 
 async def results(call: Call) -> Response:
@@ -152,7 +153,7 @@ async def results(call: Call) -> Response:
     depth_max = context.settings.body_depth_max
     found = await read_each(items, lambda item: _read(decode_typed(item, Any), depth_max), RESULT_BYTES_MAX)
     read: list[_Read] = [_refused(None, result) if isinstance(result, LuciusError) else result for result in found]
-    if call.caller.worker_ids is not None:
+    if call.worker_ids is not None:
         read = await _only_own(call, read)
     taken = [result for result in read if isinstance(result, WorkerResult)]
     orchestrator = context.runbooks.orchestrator
@@ -165,18 +166,32 @@ async def results(call: Call) -> Response:
 
 
 async def _only_own(call: Call, read: list[_Read]) -> list[_Read]:
-    """Replaces each result of a worker that the caller is not limited to by a rejection."""
+    """Replaces each result of a worker that the caller is not limited to by a rejection, and each of a tenant that it
+    does not see by the answer for unknown jobs."""
     job_ids = [result.jobId for result in read if isinstance(result, WorkerResult)]
-    jobs = await call.context.runbooks.orchestrator.executions_of(job_ids)
+    jobs = await _jobs_in_sight(call, job_ids)
     checked: list[_Read] = []
     for result in read:
         checked.append(result)
-        if isinstance(result, WorkerResult) and result.jobId in jobs:
+        if not isinstance(result, WorkerResult):
+            continue
+        if result.jobId in jobs:
             try:
                 call.require_worker(jobs[result.jobId].worker_id)
             except CallerError as error:
                 checked[-1] = _refused(result.jobId, error)
+        elif call.caller.tenants is not None:
+            checked[-1] = _shown(result.jobId, Outcome.UNKNOWN)
     return checked
+
+
+async def _jobs_in_sight(call: Call, job_ids: list[str]) -> dict[str, Execution]:
+    """The executions of these jobs; a caller that is limited to tenants knows only those of their own workers."""
+    found = await call.context.runbooks.orchestrator.executions_of(job_ids)
+    if call.caller.tenants is None:
+        return found
+    own = call.context.runbooks.turns.grants.own_workers(call.caller.tenants)
+    return {job_id: one for job_id, one in found.items() if one.worker_id in own}
 
 
 def _shown(job_id: str, outcome: Outcome) -> WorkerResultTaken | WorkerResultRefused:

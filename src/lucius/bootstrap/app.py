@@ -174,7 +174,7 @@ async def open_app(
         stack.callback(_note_changes_elsewhere(changes, database, settings, observer).cancel)
         runbooks = await stack.enter_async_context(
             open_configured_runbooks(
-                settings, secrets, stores.database, bus, clock, observer, orchestrates, schedules,
+                settings, secrets, stores.database, bus, registry, clock, observer, orchestrates, schedules,
                 sightings.absent_worker, upgrades,
             )
         )  # fmt: skip

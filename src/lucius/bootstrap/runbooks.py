@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from lucius.bootstrap.registry import open_registry, registry_interval
+from lucius.bootstrap.runbook_grants import grants_in
 from lucius.bootstrap.runbooks_database import opened_for_runbooks
 from lucius.bootstrap.secrets import Secrets, open_secrets
 from lucius.bootstrap.stores import open_clock, open_database, open_identity, open_stores, skew_seconds_max
 from lucius.local_secrets import callback_keys, with_secrets
-from lucius.management import Management, clock_check, manage, runbook_checks
+from lucius.management import Management, clock_check, manage, registry_check, runbook_checks
 from lucius.ports.bus import Bus
 from lucius.ports.clock import Clock
 from lucius.ports.observer import Observer, Observers
+from lucius.ports.registry import Registry
 from lucius.runbooks.core.execution_waits import Absent, nobody_absent
 from lucius.runbooks.core.job_tokens import JobTokens
 from lucius.runbooks.loops.settings import OrchestratorSettings, SchedulerSettings
@@ -38,6 +42,7 @@ async def open_configured_runbooks(
     secrets: Secrets,
     of_ledger: Database | None,
     bus: Bus,
+    registry: Registry,
     clock: Clock,
     observer: Observer,
     orchestrates: bool,
@@ -81,7 +86,7 @@ async def open_configured_runbooks(
             open_runbooks(
                 database, bus, clock, observer, orchestrator, scheduler,
                 secrets.follow(JobTokens(callback_keys(settings))), connections, own_files,
-                orchestrates=orchestrates, schedules=schedules, absent=absent,
+                orchestrates=orchestrates, schedules=schedules, absent=absent, grants=grants_in(registry),
             )
         )  # fmt: skip
 
@@ -97,6 +102,8 @@ async def open_runbooks_alone(
         identity = await stack.enter_async_context(open_identity(settings))
         secrets = await stack.enter_async_context(open_secrets(settings, identity))
         settings = secrets.settings
+        registry = await stack.enter_async_context(open_registry(settings, identity))
+        stack.callback(asyncio.create_task(registry.watch(registry_interval(settings)), name="registry").cancel)
         if database is not None:
             await stack.enter_async_context(database)
             await schema.verify(database)
@@ -107,11 +114,13 @@ async def open_runbooks_alone(
         metrics = MetricsObserver(clock)
         observer = Observers(metrics, LogObserver())
         runbooks = await stack.enter_async_context(
-            open_configured_runbooks(settings, secrets, database, bus, clock, observer, orchestrates, schedules)
+            open_configured_runbooks(
+                settings, secrets, database, bus, registry, clock, observer, orchestrates, schedules
+            )
         )
         if isinstance(runbooks, RunbooksOff):
             raise SettingsError(runbooks.why)
-        checks = runbook_checks(ledger, bus, runbooks, schedules)
+        checks = [*runbook_checks(ledger, bus, runbooks, schedules), registry_check(registry)]
         checks.append(clock_check(clock, skew_seconds_max(settings)))
         checks += secrets.checks()
         management = manage(checks, metrics, ledger, bus, runbooks)

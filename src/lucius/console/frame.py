@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from lucius.api.endpoint import correlation_id
+from lucius.api.runbook_scope import check_path
 from lucius.app_context import AppContext
 from lucius.console.forms import read_form
 from lucius.console.menu import menu_for
@@ -108,12 +109,13 @@ class Frame:
     # --- Rendering ---------------------------------------------------------------------------------------------------
 
     async def view(self, request: Request, role: str | None) -> View:
-        """Raises `SignedOut`, or FORBIDDEN without the role."""
+        """Raises `SignedOut`, FORBIDDEN without the role, or NOT_FOUND for another tenant's runbook or batch."""
         view = View(
             request=request, context=self.context, site=self.site, visitor=await find_visitor(request, self.context)
         )
         if role is not None:
             view.require(role)
+        await check_path(self.context, view.visitor.principal, request.path_params)
         return view
 
     async def _whole(

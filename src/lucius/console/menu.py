@@ -37,8 +37,8 @@ MENU = (
     Group(
         "Runbooks",
         (
-            Entry("runbooks", "Runbooks", "/runbooks", for_all_tenants=True),
-            Entry("batches", "Batches", "/batches", for_all_tenants=True),
+            Entry("runbooks", "Runbooks", "/runbooks"),
+            Entry("batches", "Batches", "/batches"),
         ),
     ),
     Group(

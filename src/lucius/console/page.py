@@ -11,12 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lucius.api.endpoint import Call
+from lucius.api.runbook_scope import scope_of
 from lucius.app_context import AppContext
 from lucius.auth import Principal
 from lucius.console.forms import Form
 from lucius.console.site import Site
 from lucius.console.visitor import Visitor
 from lucius.domain.errors import CallerError
+from lucius.runbooks.service.scope import Scope
 
 PIECE = "piece"
 NOTICE = "notice"
@@ -58,6 +60,11 @@ class View(Struct, frozen=True, kw_only=True):
 
         request = Request({**self.request.scope, "query_string": urlencode(self.query).encode()}, self.request.receive)
         return Call(request, self.context, self.visitor.principal, admit)
+
+    @property
+    def runbook_scope(self) -> Scope:
+        """The runbooks that the visitor sees."""
+        return scope_of(self.visitor.principal)
 
     def require(self, role: str) -> None:
         if not self.visitor.may(role):

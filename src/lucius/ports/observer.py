@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lucius.ports.ledger import Change, Repairs
@@ -39,8 +39,8 @@ class Observer:
     def steps_moved(self, status: str, count: int, runbook: str = "") -> None:
         """Steps of a runbook reached this status."""
 
-    def batches_changed(self, batch_ids: Collection[int]) -> None:
-        """A committed turn has changed something about these batches of runbooks."""
+    def batches_changed(self, tenants: Mapping[int, str | None]) -> None:
+        """A committed turn has changed something about these batches of runbooks: the tenant of each, or None."""
 
     def worker_answered(self, outcome: str) -> None:
         """A runbook worker's result was answered: APPLIED, DUPLICATE, STALE, UNKNOWN or FORGED."""

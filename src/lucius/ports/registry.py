@@ -9,6 +9,7 @@ from msgspec import Struct
 from lucius.domain.protocol import PolicyOverride, Protocol
 from lucius.domain.refs import RefPolicy
 from lucius.domain.routing import Mode
+from lucius.domain.runbook_tenants import NO_GRANTS, RunbookGrants
 
 
 class Tenant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,6 +27,7 @@ class Tenant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The environment variable with the secret that signs webhooks, or with a reference to it."""
     webhook_secret: str | None = None
     """A reference to that secret in Key Vault."""
+    runbooks: RunbookGrants = NO_GRANTS
 
 
 class Globals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -17,6 +17,7 @@ from lucius.domain.refs import DEFAULT_SCHEMES, RefPolicy
 from lucius.ports.registry import Globals, Problem, RegistrySnapshot, Tenant
 from lucius.registries.documents import DocumentFault, read_globals, read_protocol, read_tenant
 from lucius.registries.overrides import Overrides
+from lucius.registries.runbook_grants import owner_faults
 from lucius.yaml_text import YamlFault, YamlText, read_yaml
 
 DOCUMENTS_MAX = 20_000
@@ -74,6 +75,7 @@ def read_contents(
             for document in documents:
                 if document.kind is kind:
                     reading.read(document)
+        reading.check_owners()
         if not reading.protocols and not reading.problems:
             reading.add(source, 1, "there is no protocol here, so no command could be accepted")
     protocols, request_types = reading.by_request_type()
@@ -105,6 +107,7 @@ class _Reading:
         self._mark = mark
         self.protocols: dict[str, tuple[Protocol, Document, YamlText]] = {}
         self.tenants: dict[str, Tenant] = {}
+        self._tenant_places: dict[str, tuple[str, YamlText]] = {}
         self.settings = Globals(refs=refs)
         self.documents: dict[str, Document] = {}
         self.problems = problems
@@ -137,6 +140,7 @@ class _Reading:
             identity, twice = tenant_identity(tenant), f"another file already defines the tenant {tenant.id}"
             self._check_identity(document, identity)
             self.tenants.setdefault(tenant.id, tenant)
+            self._tenant_places.setdefault(tenant.id, (document.place, text))
         if identity in self.documents:
             self.add(document.place, text.line_of("/id"), twice.format(self.documents[identity].place))
         self.documents.setdefault(identity, document)
@@ -144,6 +148,11 @@ class _Reading:
     def _check_identity(self, document: Document, found: str) -> None:
         if document.identity not in (None, found):
             raise DocumentFault([("/id", f"this is {found}, which belongs under its own key")])
+
+    def check_owners(self) -> None:
+        for tenant_id, pointer, detail in owner_faults({name: one.runbooks for name, one in self.tenants.items()}):
+            place, text = self._tenant_places[tenant_id]
+            self.add(place, text.line_of(pointer), detail)
 
     def by_request_type(self) -> tuple[dict[str, Protocol], dict[str, Protocol]]:
         """The newest version of each protocol, by id and by request type. Two protocols with the same type are a

@@ -20,6 +20,7 @@ from lucius.domain.refs import RefPolicy
 from lucius.domain.routing import MODE_ALIASES, normal_form
 from lucius.ports.registry import Globals, Tenant
 from lucius.registries.limits import checked_policy, count_faults, seconds_faults
+from lucius.registries.runbook_grants import grant_faults
 
 STEPS_MAX = 16
 REQUEST_TYPES_MAX = 32
@@ -188,6 +189,7 @@ def read_tenant(value: Any, default_refs: RefPolicy) -> Tenant:
     if tenant.webhook_secret_env is not None and not _ENVIRONMENT_VARIABLE.fullmatch(tenant.webhook_secret_env):
         faults.append(("/webhook_secret_env", "this is the name of an environment variable, not the secret itself"))
     faults += _webhook_secret_faults(tenant)
+    faults += grant_faults(tenant)
     refs = tenant.refs
     if refs is not None:
         faults += _ref_policy_faults(refs)

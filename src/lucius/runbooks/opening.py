@@ -14,6 +14,7 @@ from lucius.ports.clock import Clock
 from lucius.ports.database import Database
 from lucius.ports.observer import Observer
 from lucius.runbooks.core.execution_waits import Absent, nobody_absent
+from lucius.runbooks.core.grants import Grants
 from lucius.runbooks.core.job_tokens import JobTokens
 from lucius.runbooks.engine.outbox import Outbox
 from lucius.runbooks.engine.turn import Turns
@@ -62,10 +63,11 @@ async def open_runbooks(
     orchestrates: bool = True,
     schedules: bool = True,
     absent: Absent = nobody_absent,
+    grants: Grants | None = None,
 ) -> AsyncIterator[Runbooks]:
     """`orchestrates`: consumes messages and sweeps. `schedules`: reads sources and handles due times. `absent` tells
-    which workers do not ask for work."""
-    turns = Turns(database, Outbox(database, bus), clock, tokens)
+    which workers do not ask for work. Without `grants`, tenants' runbooks may use nothing."""
+    turns = Turns(database, Outbox(database, bus), clock, tokens, grants)
     publishing = Publishing(turns, bus, scheduler_settings.limits, environ, own_files)
     await publishing.declare()
     letters = DeadLetters(turns, bus)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from lucius.domain.runbook_tenants import tenant_of_runbook
 from lucius.ports.ledger import Change
 from lucius.ports.observer import Observer
 
@@ -147,10 +148,18 @@ class Changes(Observer):
         self.note("operations", EVERY_TENANT)
 
     def steps_moved(self, status: str, count: int, runbook: str = "") -> None:
-        self.note("runbooks", EVERY_TENANT)
+        self.runbook_changed(runbook)
 
-    def batches_changed(self, batch_ids: Collection[int]) -> None:
-        self.note("batches", EVERY_TENANT)
-        for batch_id in batch_ids:
+    def batches_changed(self, tenants: Mapping[int, str | None]) -> None:
+        self.note("batches", {_concerned(tenant) for tenant in tenants.values()})
+        for batch_id, tenant in tenants.items():
             # Pieces of a batch have its own change number as their stamp: without a follower nothing is kept here.
-            self._tell(f"batch:{batch_id}", set(EVERY_TENANT))
+            self._tell(f"batch:{batch_id}", {_concerned(tenant)})
+
+    def runbook_changed(self, name: str) -> None:
+        self.note("runbooks", {_concerned(tenant_of_runbook(name))})
+
+
+def _concerned(tenant: str | None) -> str:
+    """What belongs to no tenant concerns those who see all."""
+    return EVERY_TENANT[0] if tenant is None else tenant

@@ -18,6 +18,7 @@ from lucius.runbooks.store import (
     grid,
     members,
     phases,
+    runbooks,
     steps,
 )
 from lucius.runbooks.store.executions import ALL_TABLES, FOLLOWUPS, INITS, SELECT, STEPS
@@ -56,6 +57,7 @@ HOT = {
     "open batches": (batches.OPEN_FROM_SOURCE, "batches_unfinished"),
     "batches left over": (batches.NOT_STARTED, "batches_by_runbook_and_status"),
     "batches behind": (batches.BEHIND, "batches_unfinished"),
+    "runbooks of tenants": (runbooks.LINES_OF_TENANTS, "runbooks_by_tenant"),
     "lost batch-init": (batches.INIT_NOT_BEGUN, "batches_by_status"),
     "lost phase-due": (phases.NOT_HANDLED, "phases_not_taken_up"),
     "lost member-added": (members.ADD_UNHANDLED, "members_add_unhandled"),

@@ -71,11 +71,14 @@ def runbook_state(runbook: Item) -> str:
 
 def runbook_table(items: Iterable[Item], now: datetime) -> Table:
     rows, notes = [], []
+    items = list(items)
+    has_tenants = any(runbook.get("tenant") for runbook in items)
     for runbook in items:
         source = runbook.get("source") or {}
         rows.append(
             (
                 text_of(runbook.get("name")),
+                *((text_of(runbook.get("tenant")),) if has_tenants else ()),
                 text_of(runbook.get("version")),
                 runbook_state(runbook),
                 text_of(runbook.get("open_batches")),
@@ -87,6 +90,7 @@ def runbook_table(items: Iterable[Item], now: datetime) -> Table:
         notes.append(text_of(source.get("detail")))
     columns = (
         Column("Name"),
+        *((Column("Tenant", dispensable=3),) if has_tenants else ()),
         Column("Version"),
         Column("State"),
         Column("Open batches"),

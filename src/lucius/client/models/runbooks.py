@@ -23,6 +23,8 @@ class RunbookVersion(Model):
 @dataclass(frozen=True, kw_only=True)
 class Runbook(Model):
     name: str
+    tenant: str | None = None
+    """Whose it is; `None`: the operator's."""
     version: int
     is_active: bool = False
     automation: bool = True

@@ -8,7 +8,6 @@ from lucius.api.runbook_requests import KEYS_MAX, bytes_within
 from lucius.console.forms import FORM_BYTES_MAX, Form
 from lucius.console.page import NOTICE, Act, View
 from lucius.console.pages.batch_address import batch_id
-from lucius.console.scope import require_all_tenants
 from lucius.domain.errors import CallerError
 from lucius.runbooks.sources.rows import KEY_CHARS_MAX
 
@@ -71,7 +70,6 @@ async def _advance(view: View, number: int, form: Form, reason: str) -> None:
 
 
 async def _confirm_source(view: View, number: int, form: Form, reason: str) -> None:
-    require_all_tenants(view, "runbooks and batches")
     batch = await view.context.runbooks.queries.batch(number)
     publishing = view.context.runbooks.publishing
     await publishing.confirm_source(batch["runbook"], view.visitor.principal.name, reason)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lucius.api.runbook_requests import ID_DIGITS_MAX
 from lucius.api.runbook_requests import batch_id as api_batch_id
+from lucius.api.runbook_scope import ID_DIGITS_MAX
 from lucius.console.page import View
-from lucius.console.scope import require_all_tenants
 from lucius.domain.errors import CallerError
 
 
 def batch_id(view: View) -> int:
-    require_all_tenants(view, "runbooks and batches")
     return api_batch_id(view.call)
 
 

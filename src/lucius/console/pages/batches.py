@@ -8,7 +8,6 @@ from typing import Any
 from lucius.api.batches import PAGE_SIZE
 from lucius.console.page import Page, Piece, View
 from lucius.console.pages.batch_address import number_in
-from lucius.console.scope import require_all_tenants
 from lucius.domain.errors import CallerError
 from lucius.runbooks.core.states import BATCH
 
@@ -16,7 +15,6 @@ NAME_CHARS_MAX = 256
 
 
 async def _load(view: View) -> Mapping[str, Any]:
-    require_all_tenants(view, "runbooks and batches")
     query = view.query
     status = query.get("status")
     if status is not None and status not in BATCH:
@@ -25,12 +23,12 @@ async def _load(view: View) -> Mapping[str, Any]:
     before = number_in(query, "cursor")
     if runbook is not None and (len(runbook) > NAME_CHARS_MAX or "\x00" in runbook):
         raise CallerError.of("ENVELOPE_INVALID", f"runbook must have at most {NAME_CHARS_MAX} characters")
-    items, following = await view.context.runbooks.queries.batches(runbook, status, PAGE_SIZE, before)
+    queries = view.context.runbooks.queries
+    items, following = await queries.batches(runbook, status, PAGE_SIZE, before, scope=view.runbook_scope)
     return {"batches": items, "older": None if following is None else str(following), "is_first": before is None}
 
 
 async def _frame(view: View) -> Mapping[str, Any]:
-    require_all_tenants(view, "runbooks and batches")
     return {"statuses": tuple(BATCH), "query": view.query}
 
 

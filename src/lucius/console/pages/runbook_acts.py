@@ -10,22 +10,21 @@ from urllib.parse import quote
 import msgspec
 
 from lucius.api.runbook_requests import bytes_within, moment
+from lucius.api.runbook_scope import read_runbook_name
 from lucius.api.runbooks import BEHAVIOUR, PREVIEW_ROWS, RehearsalWanted, rehearsal_wish
 from lucius.console.forms import FORM_BYTES_MAX, Form
 from lucius.console.page import NOTICE, Act, Page, Shown, View
-from lucius.console.pages.runbooks import name_of, require_runbooks
+from lucius.console.pages.runbooks import name_of
 from lucius.domain.errors import CallerError, Fault
-from lucius.runbooks.core.definition.names import check_name
 from lucius.runbooks.core.definition.validation import validated
 from lucius.runbooks.service.publishing import OVERDUE
-from lucius.usecases.changes import EVERY_TENANT
 
 CHECK = "check"
 NUMBERS = ("count", "seed", "poll_rounds", "workers")
 
 
 def _acted(view: View, name: str, notice: str) -> str:
-    view.context.changes.note("runbooks", EVERY_TENANT)
+    view.context.changes.runbook_changed(name)
     return view.address(f"/runbooks/{quote(name)}", **{NOTICE: notice})
 
 
@@ -34,14 +33,10 @@ def _acted(view: View, name: str, notice: str) -> str:
 
 async def _draft(view: View) -> Mapping[str, Any]:
     """An empty text, or the active one of a runbook, to change it."""
-    require_runbooks(view)
     name = view.query.get("name")
     if name is None:
         return _form("")
-    try:
-        check_name(name)
-    except ValueError:
-        raise CallerError.of("NOT_FOUND", "there is no such runbook") from None
+    view.runbook_scope.check_runbook(read_runbook_name(name))
     return _form((await view.context.runbooks.queries.runbook(name, None))["yaml"])
 
 
@@ -56,7 +51,6 @@ def _form(
 
 
 async def _publish(view: View, form: Form) -> str | Shown:
-    require_runbooks(view)
     text, overdue, rerun = form.text("yaml", FORM_BYTES_MAX), form.text("overdue") or OVERDUE[0], form.text("rerun")
     content = f"{text}\n".encode()
     if form.text("do") == CHECK:
@@ -67,7 +61,8 @@ async def _publish(view: View, form: Form) -> str | Shown:
         return Shown(PUBLISH, _form(text, faults, found if found["valid"] else None, overdue, bool(rerun)))
     publishing = view.context.runbooks.publishing
     try:
-        done = await publishing.publish(content, view.visitor.principal.name, overdue, bool(rerun))
+        actor = view.visitor.principal.name
+        done = await publishing.publish(content, actor, overdue, bool(rerun), scope=view.runbook_scope)
     except CallerError as error:
         return Shown(PUBLISH, _form(text, error.faults, None, overdue, bool(rerun)), error.status)
     return _acted(view, done["name"], "published" if done["published"] else "same")
@@ -104,7 +99,7 @@ async def _rehearse(view: View, form: Form) -> str:
         raise CallerError.of("ENVELOPE_INVALID", f"the rehearsal: {error}") from None
     wish = rehearsal_wish(wanted, view.context.settings.members_bytes_max)
     done = await view.context.runbooks.rehearsals.make(name, wish, view.visitor.principal.name)
-    view.context.changes.note("runbooks", EVERY_TENANT)
+    view.context.changes.runbook_changed(name)
     return view.address(f"/runbooks/{quote(name)}/rehearsals/{done['rehearsal_id']}")
 
 

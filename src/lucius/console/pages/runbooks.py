@@ -12,7 +12,6 @@ from lucius.api.runbook_requests import runbook_name
 from lucius.console.page import Page, Piece, View
 from lucius.console.pages.batch_address import number_in
 from lucius.console.plan_chart import plan_chart
-from lucius.console.scope import require_all_tenants
 from lucius.domain.time import from_datetime, read_moment
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.definition.reading import read_runbook
@@ -33,22 +32,15 @@ NOTICES = {
 }
 
 
-def require_runbooks(view: View) -> None:
-    require_all_tenants(view, "runbooks and batches")
-
-
 def name_of(view: View) -> str:
-    require_runbooks(view)
     return runbook_name(view.call)
 
 
 async def _list(view: View) -> Mapping[str, Any]:
-    require_runbooks(view)
-    return {"runbooks": await view.context.runbooks.publishing.names(), "held": HELD}
+    return {"runbooks": await view.context.runbooks.publishing.names(view.runbook_scope), "held": HELD}
 
 
 async def _list_frame(view: View) -> Mapping[str, Any]:
-    require_runbooks(view)
     return {"may_publish": view.visitor.may("admin")}
 
 

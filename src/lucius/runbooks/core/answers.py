@@ -49,8 +49,14 @@ class PublishedVersion(TypedDict):
     created_by: str
 
 
+RunbookTenant = Annotated[
+    str | None, Meta(description="Whose it is, the part of its name before the dot; null: the operator's")
+]
+
+
 class RunbookLine(PublishedVersion):
     name: str
+    tenant: RunbookTenant
     automation: bool
     source: SourceState
     open_batches: WholeNumber
@@ -99,6 +105,7 @@ class RunbookValidation(TypedDict):
 
 class Runbook(TypedDict):
     name: str
+    tenant: RunbookTenant
     version: WholeNumber
     yaml: str
     is_active: bool

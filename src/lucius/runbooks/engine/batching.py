@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lucius.domain.runbook_tenants import tenant_of_runbook
 from lucius.domain.time import Instant
 from lucius.ports.database import Script
 from lucius.runbooks.core import making, messages
@@ -28,9 +29,10 @@ def create_batch(
     """Create a batch with its phases and no members yet. Overdue phases follow `overdue_behavior`."""
     batch_id = yield from batches.create(
         NewBatch(
-            runbook_id=row.id, start=start, detected_at=turn.now, runbook_name=row.name, origin=origin, advance=advance
+            runbook_id=row.id, start=start, detected_at=turn.now, runbook_name=row.name,
+            tenant_id=tenant_of_runbook(row.name), origin=origin, advance=advance,
         )
-    )
+    )  # fmt: skip
     yield from turn.lock([batch_id])
     batch = turn.batches[batch_id]
     yield from add_phases(turn, batch, row, runbook, skips_overdue=row.overdue_behavior == "ignore")

@@ -52,6 +52,11 @@ def _free_slots(turn: Turn, batch: Batch) -> Script[int]:
 
 
 def _send(turn: Turn, batch: Batch, one: Execution, step: Step, values: dict[int | None, dict[str, Any]]) -> None:
+    # A grant may have been withdrawn since the runbook was published.
+    ungranted = turn.grants.worker_refusal(batch.runbook_name, one.worker_id)
+    if ungranted is not None:
+        _refuse(turn, one, f"the job cannot be sent: {ungranted}")
+        return
     try:
         if one.fault is not None:
             raise UnknownVariable((), one.fault)

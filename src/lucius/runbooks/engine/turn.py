@@ -17,6 +17,7 @@ from lucius.ports.clock import Clock
 from lucius.ports.database import Database, Script
 from lucius.runbooks.core.definition.model import Runbook, Step
 from lucius.runbooks.core.execution import Execution
+from lucius.runbooks.core.grants import Grants
 from lucius.runbooks.core.job_tokens import JobTokens
 from lucius.runbooks.core.records import Batch
 from lucius.runbooks.core.states import BATCH_ENDED
@@ -40,9 +41,11 @@ class Turn:
         tokens: JobTokens,
         actor: str,
         is_shared: bool = False,
+        grants: Grants | None = None,
     ) -> None:
         """`is_shared`: whether other programs may write to the database, such as another scheduler."""
         self.now = now
+        self.grants = grants or Grants()
         self.is_shared = is_shared
         self.actor = actor
         self.outbox = outbox
@@ -124,8 +127,12 @@ class Take(Protocol):
 class Turns:
     """Runs turns against the database; their messages are sent after the commit."""
 
-    def __init__(self, database: Database, outbox: Outbox, clock: Clock, tokens: JobTokens) -> None:
+    def __init__(
+        self, database: Database, outbox: Outbox, clock: Clock, tokens: JobTokens, grants: Grants | None = None
+    ) -> None:
+        """Without `grants`, tenants' runbooks may use nothing."""
         self.database = database
+        self.grants = grants or Grants()
         self.outbox = outbox
         self.tokens = tokens
         self.clock = clock
@@ -152,7 +159,10 @@ class Turns:
         last: list[Turn] = []
 
         def script() -> Script[T]:
-            turn = Turn(self.clock.now(), self.definitions, self.outbox, self.tokens, actor, self.database.is_shared)
+            turn = Turn(
+                self.clock.now(), self.definitions, self.outbox, self.tokens, actor, self.database.is_shared,
+                self.grants,
+            )  # fmt: skip
             last[:] = [turn]
             result = yield from work(turn)
             yield from turn.finish()

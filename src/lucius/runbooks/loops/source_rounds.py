@@ -17,6 +17,7 @@ from lucius.runbooks.core.source_members import Members
 from lucius.runbooks.engine import detection, transitions
 from lucius.runbooks.engine.turn import Take, Turn, Turns
 from lucius.runbooks.loops.settings import SchedulerSettings
+from lucius.runbooks.sources.connections import GrantedConnections
 from lucius.runbooks.sources.files import FileStamps
 from lucius.runbooks.sources.limits import SourceError, of_faults
 from lucius.runbooks.sources.reading import read_source_members
@@ -71,9 +72,8 @@ class SourceRounds:
     ) -> None:
         began = time.monotonic()
         try:
-            found = await read_source_members(
-                source, self._environ, self._settings.limits, self._own_files, self._stamps
-            )
+            connections = GrantedConnections(self._environ, self._turns.grants, row.name)
+            found = await read_source_members(source, connections, self._settings.limits, self._own_files, self._stamps)
             missing = missing_columns(runbook, found.columns, "the source")
             if missing:
                 raise of_faults("the source cannot be used", missing, len(missing))

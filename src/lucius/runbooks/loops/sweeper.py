@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from lucius.clocks import SetBack
+from lucius.domain.runbook_tenants import tenant_of_runbook
 from lucius.domain.time import Instant, after
 from lucius.ports.database import DatabaseUnavailable, Script
 from lucius.ports.observer import Observer
@@ -119,7 +120,8 @@ class Sweeper:
         for (runbook, status), count in turn.counts.items():
             self._observer.steps_moved(status, count, runbook)
         if turn.log.batch_ids:
-            self._observer.batches_changed(turn.log.batch_ids)
+            changed = (turn.batches[batch_id] for batch_id in turn.log.batch_ids)
+            self._observer.batches_changed({one.id: tenant_of_runbook(one.runbook_name) for one in changed})
 
     async def _send_more(self) -> None:
         await self._more.wait()

@@ -17,7 +17,8 @@ from lucius.ports.database import Script
 from lucius.runbooks.core import answers
 from lucius.runbooks.engine.turn import Turns
 from lucius.runbooks.rehearsal.task import RehearsalDone, RehearsalTask, read_done
-from lucius.runbooks.service.publishing import active_text, missing
+from lucius.runbooks.service.publishing import active_text
+from lucius.runbooks.service.scope import missing
 from lucius.runbooks.store import rehearsal_reports, runbooks
 from lucius.runbooks.store.rehearsal_reports import RehearsalRow
 

@@ -17,6 +17,7 @@ from lucius.domain.callbacks import CallbackKey
 from lucius.domain.time import Instant, after
 from lucius.ports.database import Database, Script
 from lucius.runbooks.core.definition.model import Runbook
+from lucius.runbooks.core.grants import EverythingGranted
 from lucius.runbooks.core.job_tokens import JobTokens
 from lucius.runbooks.core.messages import utc
 from lucius.runbooks.core.records import BY_HAND
@@ -66,7 +67,7 @@ class Simulation:
         self._runbook = runbook
         self._grain = max(1, round(grain_seconds * 1000))
         self._bus = RehearsalBus(database)
-        self._turns = Turns(database, Outbox(database, self._bus), self.clock, JobTokens((_KEY,)))
+        self._turns = Turns(database, Outbox(database, self._bus), self.clock, JobTokens((_KEY,)), EverythingGranted())
         observer = StrictObserver()
         self._orchestrator = Orchestrator(self._turns, self._bus, observer, OrchestratorSettings())
         # Without an environment no source has an address, so none can be read.

@@ -13,7 +13,7 @@ from lucius.runbooks.core.messages import TOPICS
 from lucius.runbooks.engine import dead_messages
 from lucius.runbooks.engine.dispatch import job_message
 from lucius.runbooks.engine.turn import Turn, Turns
-from lucius.runbooks.service.operations import missing_batch
+from lucius.runbooks.service.scope import missing_batch
 from lucius.runbooks.store import executions
 
 LETTERS_MAX = 1_000
@@ -58,6 +58,7 @@ class DeadLetters:
             chosen = [_named(own, batch_id, message_id) for message_id in message_ids]
         bodies: dict[DeliveryRef, bytes | None] = {}
         for one in chosen:
+            _ensure_granted(turn, one)
             bodies[one.ref] = (yield from _job_body(turn, one)) if one.type == JOB else None
         return bodies
 
@@ -72,6 +73,13 @@ def _named(own: Sequence[DeadRunbookMessage], batch_id: int, message_id: str) ->
         detail = f"message {message_id} cannot be sent again: the bus does not store bodies of dead {one.type} messages"
         raise CallerError.of("CONFLICT", detail)
     return one
+
+
+def _ensure_granted(turn: Turn, one: DeadRunbookMessage) -> None:
+    if one.type == JOB:
+        refusal = turn.grants.worker_refusal(turn.batches[one.batch_id].runbook_name, one.ref.subscription)
+        if refusal is not None:
+            raise CallerError.of("CONFLICT", f"message {one.ref.message_id} cannot be sent again: {refusal}")
 
 
 def _job_body(turn: Turn, one: DeadRunbookMessage) -> Script[bytes]:

@@ -32,6 +32,7 @@ from lucius.runbooks.engine.progress import end_batch
 from lucius.runbooks.engine.turn import Turn, Turns, said
 from lucius.runbooks.service import retries
 from lucius.runbooks.service.csv_members import read_members_to_add
+from lucius.runbooks.service.scope import EVERYTHING, Scope, missing_batch
 from lucius.runbooks.sources.limits import SourceLimits
 from lucius.runbooks.store import batches, controls, inits, members, moves, phases, runbooks, steps
 from lucius.runbooks.store.data_tables import DataTable, open_table
@@ -62,8 +63,12 @@ class Operations:
 
     # --- Creating and advancing --------------------------------------------------------------------------------------
 
-    async def create_batch(self, name: str, csv: bytes, start: Instant, advance: str, actor: str) -> BatchMade:
+    async def create_batch(
+        self, name: str, csv: bytes, start: Instant, advance: str, actor: str, scope: Scope = EVERYTHING
+    ) -> BatchMade:
         """Create a batch of the members in a CSV. `advance`: by `time`, when phases are due, or `manual`."""
+        if not scope.sees(name):
+            raise _no_active(name)
         row, runbook = await self._active(name)
         found = await self._read(csv, runbook)
 
@@ -200,7 +205,7 @@ class Operations:
         def script() -> Script[tuple[RunbookRow, Runbook]]:
             row = yield from runbooks.active_by_name(name)
             if row is None:
-                raise CallerError.of("NOT_FOUND", f"there is no active runbook {name}")
+                raise _no_active(name)
             return row, (yield from self._turns.definitions.get(name, row.version))
 
         return await self._turns.database.read(script)
@@ -262,5 +267,5 @@ def _own_table(row: RunbookRow, found: Members) -> Script[DataTable]:
     return table
 
 
-def missing_batch(batch_id: int) -> CallerError:
-    return CallerError.of("NOT_FOUND", f"there is no batch {batch_id}")
+def _no_active(name: str) -> CallerError:
+    return CallerError.of("NOT_FOUND", f"there is no active runbook {name}")

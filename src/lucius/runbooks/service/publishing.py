@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from lucius.domain.errors import CallerError, Fault
+from lucius.domain.runbook_tenants import tenant_of_runbook
 from lucius.domain.time import iso
 from lucius.ports.bus import Bus
 from lucius.ports.database import Script
@@ -21,6 +22,9 @@ from lucius.runbooks.core.definition.reading import RunbookInvalid, read_runbook
 from lucius.runbooks.core.messages import JOBS_TOPIC, SUBSCRIPTIONS, worker_subscription
 from lucius.runbooks.core.records import Control, Version
 from lucius.runbooks.engine.turn import Turn, Turns, said
+from lucius.runbooks.service.scope import EVERYTHING, Scope, missing
+from lucius.runbooks.service.tenant_checks import check_tenant
+from lucius.runbooks.sources.connections import GrantedConnections
 from lucius.runbooks.sources.limits import ConnectionMissing, SourceError, SourceLimits
 from lucius.runbooks.sources.reading import preview
 from lucius.runbooks.store import controls, runbooks, trail
@@ -68,7 +72,12 @@ class Publishing:
         await self._bus.declare([*SUBSCRIPTIONS, *(worker_subscription(worker) for worker in sorted(worker_ids))])
 
     async def publish(
-        self, content: bytes, actor: str, overdue_behavior: str = "rerun", rerun_init: bool = False
+        self,
+        content: bytes,
+        actor: str,
+        overdue_behavior: str = "rerun",
+        rerun_init: bool = False,
+        scope: Scope = EVERYTHING,
     ) -> RunbookPublished:
         """Make this text the active version. Publishing the active text again changes nothing."""
         if overdue_behavior not in OVERDUE:
@@ -76,6 +85,7 @@ class Publishing:
             raise CallerError.of("ENVELOPE_INVALID", detail, "/overdue_behavior")
         # A hostile text may keep the parser busy for seconds, so it runs in a thread.
         runbook = await asyncio.to_thread(checked, content)
+        await asyncio.to_thread(check_tenant, content, runbook, scope, self._turns.grants)
         unchecked, missing = await self._check_columns(content, runbook)
         await self._declare({step.worker_id for step in runbook.steps})
         text = content.decode()
@@ -83,7 +93,8 @@ class Publishing:
         def work(turn: Turn) -> Script[RunbookPublished]:
             for name in (yield from runbooks.names()):
                 if tables_collide(name, runbook.name):
-                    detail = f"runbook {name} has the same table name: choose another name"
+                    other = f"runbook {name}" if scope.sees(name) else "another runbook"
+                    detail = f"{other} has the same table name: choose another name"
                     raise CallerError.of("CONFLICT", detail, "/name")
             yield from controls.create(runbook.name)
             yield from controls.lock(runbook.name)
@@ -95,8 +106,9 @@ class Publishing:
             yield from runbooks.deactivate(runbook.name)
             yield from runbooks.add(
                 NewVersion(
-                    name=runbook.name, version=version, yaml=text, data_table=data_table_name(runbook.name, version),
-                    overdue_behavior=overdue_behavior, rerun_init=rerun_init, created_at=turn.now, created_by=actor,
+                    name=runbook.name, tenant_id=tenant_of_runbook(runbook.name), version=version, yaml=text,
+                    data_table=data_table_name(runbook.name, version), overdue_behavior=overdue_behavior,
+                    rerun_init=rerun_init, created_at=turn.now, created_by=actor,
                 )
             )  # fmt: skip
             yield from controls.read_again(runbook.name)
@@ -116,7 +128,8 @@ class Publishing:
         if runbook.source is None:
             return None, None
         try:
-            rows = await preview(runbook.source, self._environ, self._limits, self._own_files, limit=1)
+            connections = GrantedConnections(self._environ, self._turns.grants, runbook.name)
+            rows = await preview(runbook.source, connections, self._limits, self._own_files, limit=1)
         except SourceError as error:
             missing = runbook.source.connection if isinstance(error, ConnectionMissing) else None
             return f"the columns could not be checked: {error}", missing
@@ -167,13 +180,14 @@ class Publishing:
 
     # --- Queries -----------------------------------------------------------------------------------------------------
 
-    async def names(self) -> list[RunbookLine]:
+    async def names(self, scope: Scope = EVERYTHING) -> list[RunbookLine]:
         return [
             {
-                "name": line.name, **shown_version(line), "source": shown_source(line),
+                "name": line.name, "tenant": tenant_of_runbook(line.name), **shown_version(line),
+                "source": shown_source(line),
                 "automation": line.automation is None or bool(line.automation), "open_batches": line.open_batches,
             }
-            for line in await self._turns.database.read(runbooks.lines)
+            for line in await self._turns.database.read(lambda: runbooks.lines(scope.listed()))
         ]  # fmt: skip
 
     async def text(self, name: str, version: int | None = None) -> tuple[int, str]:
@@ -251,10 +265,6 @@ def find_version(name: str, version: int | None, versions: Sequence[Version]) ->
     if wanted is None or text is None:
         raise missing(name) if not versions else missing_version(name, version)
     return wanted, text
-
-
-def missing(name: str) -> CallerError:
-    return CallerError.of("NOT_FOUND", f"there is no runbook {name}")
 
 
 def missing_version(name: str, version: int | None) -> CallerError:

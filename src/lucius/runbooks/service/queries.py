@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from lucius.domain.runbook_tenants import tenant_of_runbook
 from lucius.domain.time import Instant
 from lucius.ports.bus import BusUnavailable, DeadLetter
 from lucius.ports.database import Script
@@ -17,10 +18,12 @@ from lucius.runbooks.core.definition.reading import read_runbook
 from lucius.runbooks.core.execution_waits import Absent, nobody_absent
 from lucius.runbooks.engine.turn import Turns
 from lucius.runbooks.service.dead_letters import DeadLetters
-from lucius.runbooks.service.publishing import active_text, find_version, missing, shown_source, shown_version
+from lucius.runbooks.service.publishing import active_text, find_version, shown_source, shown_version
+from lucius.runbooks.service.scope import EVERYTHING, Scope, missing
 from lucius.runbooks.service.views import batches, events, export, grid, members
 from lucius.runbooks.service.views.pages import Paged
 from lucius.runbooks.service.views.trial import Trial
+from lucius.runbooks.sources.connections import GrantedConnections
 from lucius.runbooks.sources.limits import SourceLimits
 from lucius.runbooks.store import controls, runbooks
 from lucius.runbooks.store import members as member_rows
@@ -53,10 +56,17 @@ class Queries:
     # --- Batches and members -----------------------------------------------------------------------------------------
 
     async def batches(
-        self, runbook: str | None, status: str | None, limit: int, before: int | None
+        self, runbook: str | None, status: str | None, limit: int, before: int | None, scope: Scope = EVERYTHING
     ) -> Paged[answers.Batch]:
         """Newest first; `before` is the id at which the previous page ended."""
-        return await self._read(lambda: batches.batch_page(runbook, status, limit, before))
+        tenants = scope.listed()
+        if runbook is not None:  # Its name says whose it is.
+            tenants = None if scope.sees(runbook) else []
+        return await self._read(lambda: batches.batch_page(runbook, status, limit, before, tenants))
+
+    async def check_batch(self, batch_id: int, scope: Scope) -> None:
+        """Raises NOT_FOUND if the scope does not see the batch."""
+        await self._turns.database.read(lambda: scope.check_batch(batch_id))
 
     async def batch(self, batch_id: int) -> answers.BatchWhole:
         letters, now = await self._newest_letters(), self._turns.clock.now()
@@ -122,7 +132,8 @@ class Queries:
             wanted, text = yield from find_version(name, version, versions)
             control = yield from controls.read(name)
             return {
-                "name": name, "version": wanted.version, "yaml": text, "is_active": bool(wanted.is_active),
+                "name": name, "tenant": tenant_of_runbook(name), "version": wanted.version, "yaml": text,
+                "is_active": bool(wanted.is_active),
                 "automation": bool(control.automation),
                 "source": shown_source(control),
                 "versions": [shown_version(one) for one in versions],
@@ -152,4 +163,5 @@ class Queries:
         """For the active version, or the newest if none is active."""
         version, text = await self._read(lambda: active_text(name))
         runbook: Runbook = await asyncio.to_thread(read_runbook, text.encode())
-        return version, Trial(runbook, self._limits, self._environ, self._own_files)
+        connections = GrantedConnections(self._environ, self._turns.grants, name)
+        return version, Trial(runbook, self._limits, connections, self._own_files)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from lucius.runbooks.core.grants import Grants
 from lucius.runbooks.sources.files import Stamp, stamp_of
 from lucius.runbooks.sources.limits import SourceError
 
@@ -85,3 +86,24 @@ def _fault(name: str, equals: str, address: str, found: Mapping[str, str]) -> st
     if name in found:
         return f"duplicate connection {name}"
     return "" if address else f"{name} has no address"
+
+
+class GrantedConnections(Mapping[str, str]):
+    """The connections as one runbook may use them. Looking up another one raises SourceError."""
+
+    def __init__(self, connections: Mapping[str, str], grants: Grants, runbook: str) -> None:
+        self._connections = connections
+        self._grants = grants
+        self._runbook = runbook
+
+    def __getitem__(self, name: str) -> str:
+        refusal = self._grants.connection_refusal(self._runbook, name)
+        if refusal is not None:
+            raise SourceError(refusal)
+        return self._connections[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._connections if self._grants.connection_refusal(self._runbook, name) is None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from lucius.domain.runbook_tenants import tenant_of_runbook
 from lucius.domain.time import Instant
 from lucius.ports.database import Fetch, Run, Script
 from lucius.runbooks.core.records import Batch
 from lucius.runbooks.store.columns import columns_of, insert_of, values_of
 from lucius.runbooks.store.conditions import UNDER_WAY
-from lucius.runbooks.store.paging import Conditions, page
+from lucius.runbooks.store.paging import Conditions
 
 _NAMED = {
     "start": "b.batch_start_time", "version": "r.version", "data_table": "r.data_table_name", "runbook_name": "r.name",
@@ -27,6 +28,7 @@ class NewBatch(Struct, frozen=True, kw_only=True):
     start: Instant
     detected_at: Instant
     runbook_name: str
+    tenant_id: str | None
     origin: str
     advance: str
 
@@ -40,7 +42,7 @@ _SET_STATUS = "UPDATE batches SET status = $3, error_message = $4, completed_at 
 _HOLD = "UPDATE batches SET held_at = $2, hold_reason = $3 WHERE id = $1"
 _START_INIT = "UPDATE batches SET status = $3, init_dispatched_at = $4 WHERE id = $1 AND status = $2"
 _FOLLOW_VERSION = "UPDATE batches SET runbook_id = $2 WHERE id = $1"
-_SET_NAME = "UPDATE batches SET runbook_name = $2 WHERE id = $1"
+_SET_NAME = "UPDATE batches SET runbook_name = $2, tenant_id = $3 WHERE id = $1"
 _SET_CANCELLED = "UPDATE batches SET cancelled_at = $2 WHERE id = $1"
 OPEN_FROM_SOURCE = (
     "SELECT id, batch_start_time FROM batches WHERE runbook_name = $1 AND completed_at IS NULL AND origin = 'source'"
@@ -81,15 +83,26 @@ def every() -> Script[list[Batch]]:
 
 
 def listed(
-    runbook: str | None, status: str | None, limit: int, before: int | None
+    runbook: str | None, status: str | None, limit: int, before: int | None, tenants: Sequence[str] | None = None
 ) -> Script[tuple[list[Batch], int | None]]:
-    """A page, newest first, and the id from which the next page continues."""
+    """A page, newest first, and the id from which the next page continues. With several tenants, a page of each is read
+    and the newest of them all are taken: one index serves each."""
+    found: list[Batch] = []
+    for tenant_id in (None,) if tenants is None else tenants:
+        found += yield from _listed(runbook, status, limit + 1, before, tenant_id)
+    found = sorted(found, key=lambda batch: -batch.id)
+    return found[:limit], found[limit - 1].id if len(found) > limit else None
+
+
+def _listed(
+    runbook: str | None, status: str | None, limit: int, before: int | None, tenant_id: str | None
+) -> Script[list[Batch]]:
     conditions = Conditions()
+    conditions.add_given("b.tenant_id = ?", tenant_id)
     conditions.add_given("b.runbook_name = ?", runbook)
     conditions.add_given("b.status = ?", status)
     conditions.add_given("b.id < ?", before)
-    rows, next_id = yield from page(conditions.fetch(BATCH, "batches b", "b.id DESC", limit + 1), limit)
-    return [Batch(*row) for row in rows], next_id
+    return [Batch(*row) for row in (yield conditions.fetch(BATCH, "batches b", "b.id DESC", limit))]
 
 
 # --- Writing ---------------------------------------------------------------------------------------------------------
@@ -127,7 +140,7 @@ def set_cancelled(batch: Batch, now: Instant) -> Script[None]:
 
 def set_name(batch: Batch) -> Script[None]:
     """Write the name of its runbook, by which batches are found, where another scheduler left it out."""
-    yield Run(_SET_NAME, [(batch.id, batch.runbook_name)])
+    yield Run(_SET_NAME, [(batch.id, batch.runbook_name, tenant_of_runbook(batch.runbook_name))])
     batch.is_named = True
 
 

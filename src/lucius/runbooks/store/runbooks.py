@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from lucius.domain.time import Instant
@@ -12,6 +14,7 @@ from lucius.runbooks.store.columns import columns_of, insert_of, values_of
 
 class NewVersion(Struct, frozen=True, kw_only=True):
     name: str
+    tenant_id: str | None
     version: int
     yaml: str
     data_table: str
@@ -40,8 +43,10 @@ _NAMES = "SELECT DISTINCT name FROM runbooks"
 _LINES = (
     f"SELECT {columns_of(RunbookLine, {**_CONTROL, 'open_batches': _OPEN_BATCHES}, 'r')} FROM runbooks r"
     " LEFT JOIN runbook_controls c ON c.name = r.name WHERE r.version = (SELECT MAX(o.version) FROM runbooks o"
-    " WHERE o.name = r.name) ORDER BY r.name"
+    " WHERE o.name = r.name)"
 )
+_ALL_LINES = f"{_LINES} ORDER BY r.name"
+LINES_OF_TENANTS = f"{_LINES} AND r.tenant_id = ANY($1::text[]) ORDER BY r.name"
 _NEW = insert_of("runbooks", NewVersion, _NAMED, {"is_active": "TRUE", "ignore_overdue_applied": "FALSE"})
 _INSERT = f"{_NEW} ON CONFLICT (name, version) DO NOTHING"
 _DEACTIVATE = "UPDATE runbooks SET is_active = FALSE WHERE name = $1 AND is_active = TRUE"
@@ -87,8 +92,10 @@ def names() -> Script[list[str]]:
     return [row[0] for row in (yield Fetch(_NAMES))]
 
 
-def lines() -> Script[list[RunbookLine]]:
-    return [RunbookLine(*row) for row in (yield Fetch(_LINES))]
+def lines(tenants: Sequence[str] | None = None) -> Script[list[RunbookLine]]:
+    """Of every runbook, or of those of these tenants."""
+    fetch = Fetch(_ALL_LINES) if tenants is None else Fetch(LINES_OF_TENANTS, [list(tenants)])
+    return [RunbookLine(*row) for row in (yield fetch)]
 
 
 def add(version: NewVersion) -> Script[None]:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from lucius.domain.runbook_tenants import tenant_of_runbook
 from lucius.domain.time import Instant
 from lucius.ports.audit import AuditEntry, AuditKind, new_entry_id
 from lucius.ports.database import Run, Script
@@ -76,7 +77,8 @@ def _audited(event: NewEvent) -> AuditEntry:
     return AuditEntry(
         entry_id=new_entry_id(event.at), at=event.at, actor=event.actor, action=event.kind,
         kind=AuditKind.BATCH if is_batch else AuditKind.RUNBOOK,
-        target=str(event.batch_id) if is_batch else event.runbook_name, tenant_id=None,
+        target=str(event.batch_id) if is_batch else event.runbook_name,
+        tenant_id=tenant_of_runbook(event.runbook_name),
         reason=reason if isinstance(reason, str) else None, detail=_encode(detail).decode(),
     )  # fmt: skip
 

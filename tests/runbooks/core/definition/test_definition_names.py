@@ -12,6 +12,7 @@ from lucius.runbooks.core.definition.names import (
     COLUMNS_MAX,
     IDENTIFIER_BYTES_MAX,
     NAME_CHARS_MAX,
+    NAME_PATTERN,
     VERSION_MAX,
     check_name,
     column_fault,
@@ -27,12 +28,15 @@ def test_table_is_named_after_runbook_and_version() -> None:
     assert data_table_name("contoso-mailbox-migration", 3) == "runbook_contoso_mailbox_migration_v3"
 
 
-@pytest.mark.parametrize(("name", "sane"), [("A  -b", "a_b"), ("a__b", "a_b"), ("x; DROP TABLE y", "x_drop_table_y")])
+@pytest.mark.parametrize(
+    ("name", "sane"),
+    [("A  -b", "a_b"), ("a__b", "a_b"), ("x; DROP TABLE y", "x_drop_table_y"), ("acme-eu.a_", "acme_eu__a_")],
+)
 def test_sanitized_name_has_letters_digits_and_single_underscores(name: str, sane: str) -> None:
     assert sanitize(name) == sane
 
 
-@given(st.from_regex(r"[A-Za-z][A-Za-z0-9 _-]{0,39}", fullmatch=True), st.integers(1, VERSION_MAX))
+@given(st.from_regex(NAME_PATTERN, fullmatch=True), st.integers(1, VERSION_MAX))
 def test_table_name_fits_an_identifier_whatever_the_name(name: str, version: int) -> None:
     table = data_table_name(name, version)
     assert re.fullmatch(r"runbook_[a-z0-9_]+_v[0-9]+", table)
@@ -40,7 +44,26 @@ def test_table_name_fits_an_identifier_whatever_the_name(name: str, version: int
     assert quoted(table) == f'"{table}"'
 
 
-@pytest.mark.parametrize("name", ["", "1a", "_a", "a" * (NAME_CHARS_MAX + 1), "a;b", 'a"b', "a\n", "ä", "-"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "1a",
+        "_a",
+        "a" * (NAME_CHARS_MAX + 1),
+        "a;b",
+        'a"b',
+        "a\n",
+        "ä",
+        "-",
+        "acme.",
+        ".a",
+        "Acme.a",
+        "a.b.c",
+        "acme.1",
+        "a" * 65 + ".a",
+    ],
+)
 def test_name_that_no_runbook_can_have_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="begins with a letter"):
         check_name(name)
@@ -59,6 +82,16 @@ def test_tables_collide_when_different_names_sanitize_alike() -> None:
     assert tables_collide("mail_move", "mail--move")
     assert not tables_collide("mail-move", "mail-move")
     assert not tables_collide("mail-move", "mailmove")
+
+
+def test_tables_of_tenants_collide_only_if_their_ids_sanitize_alike() -> None:
+    assert not tables_collide("acme.mail", "acme-mail")
+    assert not tables_collide("acme.mail-move", "acme-mail.move")
+    assert tables_collide("acme.mail", "acme.Mail")
+    assert tables_collide("ac-me.mail", "ac_me.mail")
+    long = "0d0b7f5e-4f0c-4b0e-9a5e-0123456789ab"
+    assert not tables_collide(f"{long}.mailbox-migration", f"{long}.mailbox-migratio")
+    assert tables_collide(f"{long}.mailbox-migration", f"{long}.mailbox migration")
 
 
 @pytest.mark.parametrize("name", ["Key", "Größe", "E-Mail (work)", "a.b@c#1/2", "x_", "1st", "名前", "a" * 63])

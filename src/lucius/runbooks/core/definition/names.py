@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from hashlib import sha256
+
+from lucius.domain.runbook_tenants import TENANT_PATTERN
 
 NAME_CHARS_MAX = 40
 VERSION_MAX = 2_147_483_647
 IDENTIFIER_BYTES_MAX = 63
 """PostgreSQL silently truncates longer identifiers."""
 COLUMNS_MAX = 500
+SANITIZED_CHARS_MAX = 42
+"""Leaves room for the rest of a table's name, with the longest version."""
 
-NAME_ADVICE = f"a runbook's name has 1 to {NAME_CHARS_MAX} of A-Z a-z 0-9 _ - and space, and begins with a letter"
+NAME_ADVICE = (
+    f"a runbook's name has 1 to {NAME_CHARS_MAX} of A-Z a-z 0-9 _ - and space, and begins with a letter; before it may"
+    " stand a tenant's id and a dot"
+)
+NAME_PATTERN = rf"({TENANT_PATTERN}\.)?[A-Za-z][A-Za-z0-9 _-]{{0,{NAME_CHARS_MAX - 1}}}"
 
-_NAME = re.compile(rf"[A-Za-z][A-Za-z0-9 _-]{{0,{NAME_CHARS_MAX - 1}}}")
+_NAME = re.compile(NAME_PATTERN)
 _NOT_IN_A_TABLE = re.compile(r"[^a-z0-9]+")
 _IN_A_COLUMN = frozenset("0123456789_ -.@#()/")
 _NEVER_QUOTED = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\"\\$:]")
@@ -32,7 +41,13 @@ def check_name(name: str) -> str:
 
 
 def sanitize(name: str) -> str:
-    return _NOT_IN_A_TABLE.sub("_", name.lower())
+    """The name in a table's name. Two underscores stand for the dot after a tenant and for nothing else, so that names
+    collide only with those of the same tenant, or of one whose id differs in punctuation alone."""
+    found = "__".join(_NOT_IN_A_TABLE.sub("_", part.lower()) for part in name.split("."))
+    if len(found) <= SANITIZED_CHARS_MAX:
+        return found
+    digest = sha256(found.encode()).hexdigest()[:8]
+    return f"{found[: SANITIZED_CHARS_MAX - len(digest) - 1]}_{digest}"
 
 
 def data_table_name(name: str, version: int) -> str:

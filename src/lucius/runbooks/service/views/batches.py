@@ -18,8 +18,8 @@ from lucius.runbooks.core.records import FROM_SOURCE, Batch, Phase
 from lucius.runbooks.core.states import CANCELLED, DISPATCHED, FAILED, PHASE, STEP
 from lucius.runbooks.core.verdicts import verdict
 from lucius.runbooks.engine import dead_messages
-from lucius.runbooks.service.operations import missing_batch
 from lucius.runbooks.service.publishing import shown_source
+from lucius.runbooks.service.scope import missing_batch
 from lucius.runbooks.service.views.pages import Paged, moment
 from lucius.runbooks.store import (
     absences,
@@ -40,8 +40,10 @@ from lucius.runbooks.store.definitions import Definitions
 BEHIND_MAX = 10
 
 
-def batch_page(runbook: str | None, status: str | None, limit: int, before: int | None) -> Script[Paged[answers.Batch]]:
-    found, next_id = yield from batches.listed(runbook, status, limit, before)
+def batch_page(
+    runbook: str | None, status: str | None, limit: int, before: int | None, tenants: Sequence[str] | None = None
+) -> Script[Paged[answers.Batch]]:
+    found, next_id = yield from batches.listed(runbook, status, limit, before, tenants)
     return (yield from _lines(found)), next_id
 
 
