@@ -35,6 +35,7 @@ from lucius.sql.runbook_tables import (
     RUNBOOK_TABLES,
     TOKENS_AND_ABSENCES,
 )
+from lucius.sql.runbook_wait_tables import RUNBOOK_WAITS
 from lucius.sql.schema_state import read_state
 from lucius.sql.search_tables import DROP_SEARCH_TABLES, SEARCH_TABLES, FillCorrelationIds
 
@@ -178,6 +179,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         CONSOLE_PERSONS_AND_VIEWS,
         oldest_program=12,
     ),
+    Migration(22, "what batches and phases wait for", RUNBOOK_WAITS, oldest_program=12),
 )
 
 VERSION = MIGRATIONS[-1].version

@@ -12,6 +12,7 @@ from random import Random
 from harness import FAILURE, OPERATOR, STILL_POLLING, THROTTLED, WORKER, Harness, Job, csv, runbook, success
 
 from lucius.domain.errors import CallerError
+from lucius.runbooks.core.definition.calendar_reading import read_calendar
 from lucius.runbooks.store.lease import LeaseLost
 from lucius.sql.runbook_tables import IS_OPEN
 
@@ -44,6 +45,8 @@ RULES = (
     " WHERE m.status = 'removed' AND s.status IN ('pending', 'dispatched', 'polling')",
 )
 """What must never be found when a run has come to its end."""
+WINDOWS = [{"from": f"{hour:02d}:00", "to": f"{hour + 1:02d}:00"} for hour in range(0, 24, 2)]
+"""Of runs that have windows: every second hour."""
 POLLED = "poll-"
 """How the functions of steps that poll begin."""
 DRAIN_ROUNDS_MAX = 60
@@ -70,6 +73,8 @@ class RandomRun:
         self.harness = harness
         self.random = Random(seed)
         self.joined = 0
+        # By itself, so that the rest of a run is the same with windows and without.
+        self.windows = WINDOWS if Random(f"windows of {seed}").random() < 0.4 else []
         self.acts = {
             self._tick: 6,
             self._handle: 8,
@@ -110,12 +115,21 @@ class RandomRun:
     async def check(self) -> None:
         for rule in RULES:
             await self._expect_none(rule)
+        await self._expect_sent_in_windows()
         taken = [job.id for job in self.harness.done]
         assert len(taken) == len(set(taken)), "a job was sent twice"
 
     async def _expect_none(self, rule: str) -> None:
         found = await self.harness.rows(rule)
         assert not found, f"{rule}: {found}"
+
+    async def _expect_sent_in_windows(self) -> None:
+        calendar = read_calendar({"windows": self.windows})
+        for table in ("step_executions", "init_executions", "followup_executions"):
+            kind = "kind" if table == "followup_executions" else "'step'"
+            sent = f"SELECT dispatched_at, {kind}, id FROM {table} WHERE dispatched_at IS NOT NULL"
+            for moment, what, number in await self.harness.rows(sent):
+                assert what == "rollback" or calendar.wait(moment) is None, f"{table} {number} was sent outside"
 
     async def drain(self) -> None:
         """Let everything come to its end."""
@@ -178,6 +192,8 @@ class RandomRun:
         if init and "on_failure" in init[0]:
             init[0]["on_failure"] = "undo-init"  # Init has no member for the other one.
         parts: dict[str, object] = {"init": init} if init else {}
+        if self.windows:
+            parts["windows"] = self.windows
         if self.random.random() < 0.3:
             parts["max_failures"] = self.random.choice([1, "40%"])
         if self.random.random() < 0.3:

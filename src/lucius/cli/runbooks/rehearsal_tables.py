@@ -137,6 +137,32 @@ def window_sentences(batches: Sequence[BatchPlan]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def planned_waits(batches: Sequence[BatchPlan]) -> list[str]:
+    """The phases that begin later than they are due, because of windows or freezes."""
+    found = [
+        _wait_sentence(phase.phase, phase.due_at, phase.begins_at, phase.waits_because)
+        for batch in batches
+        for phase in batch.phases
+        if phase.waits_because
+    ]
+    return list(dict.fromkeys(found))
+
+
+def rehearsed_waits(batches: Sequence[BatchLine]) -> list[str]:
+    found = [
+        _wait_sentence(phase.phase, phase.due_at, phase.began_at, phase.waits_because)
+        for batch in batches
+        for phase in batch.phases
+        if phase.waits_because
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _wait_sentence(phase: str, due_at: int, begins_at: int | None, because: str | None) -> str:
+    begins = "does not begin" if begins_at is None else f"begins at {at_text(begins_at)}"
+    return f"Phase {text_of(phase)}, due at {at_text(due_at)}, {begins}: {text_of(because)}."
+
+
 def step_table(batch: BatchPlan) -> Table:
     rows: list[tuple[str, ...]] = []
     for name, steps in [("init", batch.init), *((phase.phase, phase.steps) for phase in batch.phases)]:

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from lucius.domain.time import Instant, iso
+from lucius.domain.time import Instant
 from lucius.runbooks.core.dead_messages import NONE_DEAD, DeadMessages, explain
+from lucius.runbooks.core.definition.calendar import Wait
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.core.execution_waits import Absent, clipped, execution_waits, missing, nobody_absent
 from lucius.runbooks.core.messages import utc
+from lucius.runbooks.core.phase_waits import phase_begins
 from lucius.runbooks.core.records import Absence, Batch, Phase
 from lucius.runbooks.core.states import (
     ACTIVE,
@@ -42,6 +44,9 @@ class MemberState(Struct, frozen=True, kw_only=True):
     held_for: Instant | None = None
     """The date that the source has moved it to, while nobody has decided about that."""
     dead: DeadMessages = NONE_DEAD
+    now: Instant
+    wait: Wait | None = None
+    """Why its batch sends nothing new."""
     absent: Absent = nobody_absent
 
 
@@ -95,7 +100,7 @@ def _chain(state: MemberState, one: Execution) -> str:
     dead = state.dead.of_execution(one)
     if dead is not None:
         return explain(dead)
-    name = f"{one.kind} {execution_waits(one, None, absent=state.absent)}"
+    name = f"{one.kind} {execution_waits(one, None, absent=state.absent, wait=state.wait)}"
     if one.in_flight or one.ready or one.retry_at is not None or one.status == POLLING:
         return name
     if one.kind == "removal" and any(step.in_flight for step in state.steps):
@@ -111,7 +116,8 @@ def _head(state: MemberState, head: Execution) -> str:
     if dead is not None:
         return explain(dead)
     if head.status != PENDING or head.ready:
-        return execution_waits(head, state.runbook.max_parallel, state.retries.get(head.id), state.absent)
+        retries = state.retries.get(head.id)
+        return execution_waits(head, state.runbook.max_parallel, retries, state.absent, state.wait)
     if phase is None or phase.status == PENDING:
         return f"step {head.step_name} waits for its phase to begin"
     at_barrier = state.barriers.get(phase.id)
@@ -130,4 +136,4 @@ def _next_phase_of(state: MemberState) -> str | None:
     if state.batch.advance == "manual":
         return f"phase {pending.name} starts manually: advance the batch"
     off = "" if state.automation else ", and automation is off"
-    return f"phase {pending.name} is due at {iso(pending.due_at)}{off}"
+    return f"{phase_begins(pending, state.runbook, state.now)}{off}"

@@ -7,7 +7,9 @@ from functools import partial
 from lucius.ports.database import Script
 from lucius.runbooks.core import making, messages
 from lucius.runbooks.core.definition.variables import known_outputs
+from lucius.runbooks.core.messages import utc
 from lucius.runbooks.core.records import Batch, Phase
+from lucius.runbooks.core.start_rules import phase_wait
 from lucius.runbooks.core.states import ACTIVE, BECAUSE_FAILED, PENDING
 from lucius.runbooks.engine.members import BEGUN, add_member
 from lucius.runbooks.engine.turn import Take, Turn
@@ -61,7 +63,7 @@ def dispatch_phase(turn: Turn, batch: Batch, phase: Phase, last_id: int) -> Scri
 
 
 def make_page(phase_id: int, batch_id: int, after_id: int, turn: Turn) -> Script[int | None]:
-    """One transaction per page; None also when the phase must no longer begin."""
+    """One transaction per page; None also when the phase must not begin, or not yet."""
     found = yield from _load(turn, phase_id, batch_id)
     return None if found is None else (yield from make_steps(turn, *found, after_id))
 
@@ -72,7 +74,7 @@ def begin(phase_id: int, batch_id: int, last_id: int, turn: Turn) -> Script[bool
 
 
 def _load(turn: Turn, phase_id: int, batch_id: int) -> Script[tuple[Batch, Phase] | None]:
-    """Lock the batch and check that the phase may still begin."""
+    """Lock the batch and check that the phase may begin now."""
     yield from turn.lock([batch_id])
     found = yield from phases.by_ids([phase_id])
     batch = turn.batches.get(batch_id)
@@ -80,7 +82,20 @@ def _load(turn: Turn, phase_id: int, batch_id: int) -> Script[tuple[Batch, Phase
         return None
     if batch.status != ACTIVE or batch.held_at is not None:  # It was active when the phase became due.
         return None
+    if (yield from _waits(turn, batch, found[0])):
+        return None
     return batch, found[0]
+
+
+def _waits(turn: Turn, batch: Batch, phase: Phase) -> Script[bool]:
+    """Whether a phase that is due has to wait; if so, until when is recorded."""
+    wait = phase_wait((yield from turn.runbook(batch)), turn.now)
+    if wait is None:
+        return False
+    if phase.wait_until != wait.until_at:
+        yield from phases.set_wait(phase.id, wait.until_at)
+        turn.note("phase-waits", batch, phase=phase.name, until=utc(wait.until_at), reason=wait.because)
+    return True
 
 
 async def begin_phase(take: Take, phase_id: int, batch_id: int) -> None:

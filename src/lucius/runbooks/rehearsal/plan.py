@@ -16,6 +16,7 @@ from lucius.runbooks.core.definition.templates import BATCH_ID, BATCH_START_TIME
 from lucius.runbooks.core.definition.variables import known_outputs
 from lucius.runbooks.core.messages import utc
 from lucius.runbooks.core.source_members import Members
+from lucius.runbooks.core.start_rules import phase_wait
 from lucius.runbooks.rehearsal.members import by_start
 from lucius.runbooks.rehearsal.windows import Window, step_worst_seconds, steps_worst_seconds, windows
 
@@ -39,6 +40,10 @@ class PhasePlan(Struct, frozen=True, kw_only=True):
     phase: str
     offset: str
     due_at: Instant
+    begins_at: Instant
+    """When it is due, or when windows and freezes allow it."""
+    waits_because: str | None
+    """Why it begins later than it is due."""
     away_seconds: int
     """Negative if it is overdue."""
     is_overdue: bool
@@ -142,17 +147,22 @@ def plan_batch(runbook: Runbook, start: Instant, members: int, now: Instant) -> 
 def _phase(runbook: Runbook, window: Window, members: int, now: Instant) -> PhasePlan:
     steps = window.phase.steps
     worst = steps_worst_seconds(runbook, steps, members, runbook.max_parallel)
+    wait = phase_wait(runbook, window.due_at)
+    begins_at = window.due_at if wait is None else wait.until_at
+    has_seconds = window.seconds_from(begins_at)
     return PhasePlan(
         phase=window.phase.name,
         offset=show_offset(window.phase.offset_minutes),
         due_at=window.due_at,
+        begins_at=begins_at,
+        waits_because=None if wait is None else wait.because,
         away_seconds=(window.due_at - now) // 1000,
         is_overdue=window.due_at < now,
         steps=tuple(_step(step, members, runbook.max_parallel) for step in steps),
         worst_seconds=worst,
-        window_seconds=window.seconds,
+        window_seconds=has_seconds,
         until=window.until,
-        is_too_short=window.seconds is not None and worst > window.seconds,
+        is_too_short=has_seconds is not None and worst > has_seconds,
     )
 
 

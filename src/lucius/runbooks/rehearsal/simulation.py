@@ -34,7 +34,7 @@ from lucius.runbooks.rehearsal.behaviour import Behaviour
 from lucius.runbooks.rehearsal.inside import RehearsalBus, RehearsalFailed, StrictObserver, VirtualClock
 from lucius.runbooks.rehearsal.pool import Job, Pool, SimulatedResult
 from lucius.runbooks.service.publishing import Publishing
-from lucius.runbooks.store import executions, phases, rehearsals, runbooks
+from lucius.runbooks.store import batches, executions, phases, rehearsals, runbooks
 from lucius.runbooks.store.data_tables import open_table
 from lucius.runbooks.store.executions import TABLES
 from lucius.runbooks.store.rehearsals import SentStep
@@ -133,11 +133,15 @@ class Simulation:
         for due_at in await self._database.read(rehearsals.next_polls):
             if due_at is not None:
                 self._expect_poll(due_at, self._grain)
-        ready = await self._database.read(executions.ready_batches)
+        ready = await self._ready_batches()
         if ready:
             self._unfinished |= ready
             await self._run_until_idle()
         return [*self._polls[:1], *([] if self.pool.next_at is None else [self.pool.next_at])]
+
+    async def _ready_batches(self) -> set[int]:
+        now = self.clock.now()
+        return await self._database.read(lambda: executions.ready_batches(now))
 
     async def _process(self, now: Instant) -> None:
         answers = self.pool.advance(now)
@@ -147,10 +151,12 @@ class Simulation:
         while self._polls and self._polls[0] <= now:
             self._polls_known.discard(heapq.heappop(self._polls))
             is_poll_due = True
-        phase_at, *wakes = await self._database.read(_due_moments)
+        phase_at, opens_at, *wakes = await self._database.read(_due_moments)
         if any(wake is not None and wake <= now for wake in wakes):
             while await self._orchestrator.sweep() >= facts.SWEEP_MAX:
                 pass
+        if opens_at is not None and opens_at <= now:
+            self._unfinished |= await self._ready_batches()
         if is_poll_due or (phase_at is not None and phase_at <= now):
             await self._scheduler.tick()
         await self._run_until_idle()
@@ -212,5 +218,5 @@ class Simulation:
 
 
 def _due_moments() -> Script[list[Instant | None]]:
-    """Due time of the next phase, and of the first step to wake in each table."""
-    return [(yield from phases.next_due()), *(yield from rehearsals.next_wakes())]
+    """When the next phase is due, when steps that wait may be sent, and the first wake-up in each table."""
+    return [(yield from phases.next_due()), (yield from batches.next_wait()), *(yield from rehearsals.next_wakes())]

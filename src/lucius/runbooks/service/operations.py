@@ -13,8 +13,10 @@ from lucius.ports.database import Script
 from lucius.runbooks.core.answers import BatchActed, BatchMade
 from lucius.runbooks.core.comparison import chunks
 from lucius.runbooks.core.definition.model import Runbook
+from lucius.runbooks.core.messages import utc
 from lucius.runbooks.core.records import BY_HAND, Batch, Member, RunbookRow
 from lucius.runbooks.core.source_members import Members
+from lucius.runbooks.core.start_rules import phase_wait
 from lucius.runbooks.core.states import (
     BATCH_ENDED,
     BECAUSE_LIMIT,
@@ -99,6 +101,10 @@ class Operations:
             pending = [phase for phase in (yield from phases.of_batch(batch.id)) if phase.status == PENDING]
             if not pending:
                 raise CallerError.of("CONFLICT", f"every phase of batch {batch.id} has begun")
+            wait = phase_wait((yield from turn.runbook(batch)), turn.now)
+            if wait is not None:
+                detail = f"phase {pending[0].name} of batch {batch.id} waits until {utc(wait.until_at)}: {wait.because}"
+                raise CallerError.of("CONFLICT", f"{detail}; advance the batch then")
             turn.note("batch-advanced", batch, phase=pending[0].name, **said(reason))
             return pending[0].id, pending[0].name
 

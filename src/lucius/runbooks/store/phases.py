@@ -37,10 +37,12 @@ DUE = (
     "SELECT p.id, p.batch_id FROM phase_executions p CROSS JOIN batches b"
     " LEFT JOIN runbook_controls c ON c.name = b.runbook_name"
     " WHERE b.id = p.batch_id AND p.status = 'pending' AND p.due_at <= $1 AND b.status = 'active' AND b.held_at IS NULL"
-    " AND b.advance = 'time' AND (c.automation IS NULL OR c.automation = TRUE) ORDER BY p.due_at, p.id LIMIT $2"
+    " AND b.advance = 'time' AND (c.automation IS NULL OR c.automation = TRUE)"
+    " AND (p.wait_until IS NULL OR p.wait_until <= $1) ORDER BY p.due_at, p.id LIMIT $2"
 )
 _NEXT_DUE = (
-    "SELECT MIN(p.due_at) FROM phase_executions p JOIN batches b ON b.id = p.batch_id"
+    "SELECT MIN(CASE WHEN p.wait_until > p.due_at THEN p.wait_until ELSE p.due_at END)"
+    " FROM phase_executions p JOIN batches b ON b.id = p.batch_id"
     " WHERE p.status = 'pending' AND b.status = 'active' AND b.held_at IS NULL"
 )
 NOT_HANDLED = (
@@ -55,6 +57,7 @@ _DISPATCH = (
     "UPDATE phase_executions SET status = 'dispatched', dispatched_at = $2, member_count = $3"
     " WHERE id = $1 AND status = 'pending'"
 )
+_SET_WAIT = "UPDATE phase_executions SET wait_until = $2 WHERE id = $1 AND status = 'pending'"
 _SET_MEMBER_COUNT = (
     "UPDATE phase_executions SET member_count = (SELECT COUNT(*) FROM batch_members m"
     " WHERE m.batch_id = phase_executions.batch_id AND m.status = 'active') WHERE id = $1 AND member_count IS NULL"
@@ -121,6 +124,11 @@ def add(phases: Sequence[NewPhase]) -> Script[None]:
 
 def dispatch(phase_id: int, now: Instant, member_count: int) -> Script[None]:
     yield Run(_DISPATCH, [(phase_id, now, member_count)])
+
+
+def set_wait(phase_id: int, until_at: Instant) -> Script[None]:
+    """The scheduler does not look at the phase before this time."""
+    yield Run(_SET_WAIT, [(phase_id, until_at)])
 
 
 def set_member_count(phase_id: int) -> Script[None]:

@@ -77,6 +77,13 @@ rollbacks:
       worker_id: mail.eu
       function: Tell
       params: {At: "{{Stopped}}"}
+time_zone: Europe/Berlin
+windows:
+  - {days: [mon, tue, wed, thu], from: "20:00", to: "06:00"}
+  - {days: [sat, sun]}
+freeze:
+  - "2026-12-24"
+  - {from: "2026-12-31", to: "2027-01-06", reason: year-end close}
 """
 
 COLUMNS = ("UserPrincipalName", "MigrationDate", "Aliases", "Target")

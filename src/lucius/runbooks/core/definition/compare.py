@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from lucius.runbooks.core.definition.calendar_reading import window_text
 from lucius.runbooks.core.definition.durations import show_duration, show_offset
 from lucius.runbooks.core.definition.model import DataSource, FailureLimit, MultiValued, Phase, Retry, Runbook, Step
 
@@ -69,6 +70,9 @@ def _head(runbook: Runbook) -> dict[str, Any]:
         "progression": runbook.progression,
         "max_parallel": runbook.max_parallel,
         "max_failures": _limit(runbook.max_failures),
+        "time_zone": runbook.calendar.time_zone,
+        "windows": "; ".join(window_text(window) for window in runbook.calendar.windows) or None,
+        "freeze": "; ".join(freeze.name for freeze in runbook.calendar.freezes) or None,
     }
     return _without_none(stated)
 

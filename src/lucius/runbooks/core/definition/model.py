@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from lucius.runbooks.core.definition.calendar import Calendar
+
 STEP_TIMEOUT_SECONDS = 3_600
 
 
@@ -80,6 +82,8 @@ class Runbook(Struct, frozen=True, kw_only=True):
     progression: Literal["barrier", "independent"] = "barrier"
     max_parallel: int | None = None
     max_failures: FailureLimit | None = None
+    calendar: Calendar = Calendar()
+    """When work may start."""
     init: tuple[Step, ...] = ()
     phases: tuple[Phase, ...]
     """In the order of their due times; equal ones in the order of the text."""

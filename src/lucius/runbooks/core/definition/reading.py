@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lucius.domain.payload import pointer_token
+from lucius.runbooks.core.definition.calendar_reading import calendar_faults, read_calendar
 from lucius.runbooks.core.definition.checks import sense_faults
 from lucius.runbooks.core.definition.durations import parse_duration, parse_offset
 from lucius.runbooks.core.definition.faults import Fault, Finding, Found, RunbookInvalid
@@ -56,7 +57,8 @@ def _faults(document: YamlText, columns: Sequence[str] | None) -> list[Fault]:
     found: Found = []
     value = _plain(document.value, "", found)
     found = _first_per_place(found, shape_faults(value))
-    found = _first_per_place(found, [*sense_faults(value, columns), *template_faults(value, columns)])
+    sense = [*sense_faults(value, columns), *calendar_faults(value), *template_faults(value, columns)]
+    found = _first_per_place(found, sense)
     found.sort(key=lambda finding: (document.line_of(finding.pointer), _order(finding.pointer)))
     if len(found) > FAULTS_MAX:
         more = f"{len(found) - FAULTS_MAX} more faults below; fix those above first"
@@ -117,6 +119,7 @@ def _runbook(document: dict[str, Any]) -> Runbook:
         progression=document.get("progression", "barrier"),
         max_parallel=int(document["max_parallel"]) if "max_parallel" in document else None,
         max_failures=_failure_limit(document.get("max_failures")),
+        calendar=read_calendar(document),
         init=_steps(document.get("init", ()), retry),
         phases=tuple(sorted(phases, key=lambda phase: -phase.offset_minutes)),
         on_member_removed=_steps(document.get("on_member_removed", ()), retry),
