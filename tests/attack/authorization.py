@@ -59,6 +59,7 @@ ACCESS: dict[str, Access] = {
     **dict.fromkeys(("stopRunbook", "startRunbook", "confirmRunbook", "dryRunRunbook", "createBatch"), _OPERATE_ALL),
     "rehearseRunbook": _OPERATE_ALL,
     **dict.fromkeys(("listRehearsals", "getRehearsal"), _READ_ALL),
+    **dict.fromkeys(("approvePhase", "refusePhase"), _OPERATE_ALL),
     **dict.fromkeys(("advanceBatch", "cancelBatch", "resumeBatch", "retryBatch"), _OPERATE_ALL),
     **dict.fromkeys(("removeMembers", "addMembers", "sendMessagesAgain", "confirmMove", "keepMembers"), _OPERATE_ALL),
     "pullDirectives": Access("work", True, SERVICE),

@@ -224,7 +224,8 @@ def test_only_who_may_sees_and_acts(open_tab: OpenTab, batch: Batch) -> None:
         assert "user-01" not in answer.text()
     reader = open_tab(READER)
     token = reader.page.get_attribute("form[action$='/sign-out'] input[name=csrf]", "value") or ""
-    verbs = ("retry", "remove", "add", "cancel", "resume", "advance", "confirm-source", "confirm-move", "keep")
+    verbs = ("retry", "remove", "add", "cancel", "resume", "advance", "confirm-source", "confirm-move", "keep",
+             "approve", "refuse")  # fmt: skip
     for verb in verbs:
         address = f"{reader.url}/console/batches/{batch.id}/{verb}"
         assert reader.page.request.post(address, form={"csrf": token, "reason": "x"}).status == 403, verb

@@ -194,7 +194,7 @@ async def test_a_batch_cannot_be_advanced_into_a_closed_window(harness: Harness)
     await at_hour(harness, 12)
     await harness.publish(runbook({"go": ["move"]}, windows=NIGHTS))
     await harness.batch("moves", ["a"], advance="manual")
-    with pytest.raises(CallerError, match=r"waits until .*T22:00:00Z: outside its windows; advance the batch then"):
+    with pytest.raises(CallerError, match=r"waits until .*T22:00:00Z: outside its windows; advance the batch when"):
         await harness.operations.advance(1, OPERATOR)
     await at_hour(harness, 22)
     await harness.operations.advance(1, OPERATOR)

@@ -36,6 +36,10 @@ RULES = (
     "SELECT b.id FROM batches b JOIN phase_executions p ON p.batch_id = b.id"
     " WHERE b.status = 'completed' AND p.status = 'failed'",
     "SELECT id FROM batches WHERE status = 'failed' AND error_message IS NULL",
+    "SELECT b.id FROM batches b JOIN phase_executions p ON p.batch_id = b.id AND p.skip_cause = 'refused'"
+    " JOIN runbooks r ON r.id = b.runbook_id AND r.version = p.runbook_version WHERE b.status = 'completed'",
+    "SELECT l.id FROM phase_executions p JOIN phase_executions l ON l.batch_id = p.batch_id AND l.id > p.id"
+    " AND l.runbook_version = p.runbook_version WHERE p.skip_cause = 'refused' AND l.dispatched_at IS NOT NULL",
     "SELECT m.id FROM batch_members m WHERE m.status = 'active' AND m.failed_at IS NULL AND EXISTS (SELECT 1 FROM"
     " step_executions s WHERE s.batch_member_id = m.id AND s.status IN ('failed', 'poll_timeout', 'rolled_back'))",
     "SELECT s.id FROM step_executions s JOIN followup_executions f ON f.kind = 'rollback' AND f.parent_id = s.id"
@@ -74,6 +78,7 @@ class RandomRun:
         self.random = Random(seed)
         self.joined = 0
         # By itself, so that the rest of a run is the same with windows and without.
+        self.others = Random(f"approvals of {seed}")
         self.windows = WINDOWS if Random(f"windows of {seed}").random() < 0.4 else []
         self.acts = {
             self._tick: 6,
@@ -90,6 +95,8 @@ class RandomRun:
             self._cancel: 0.15,
             self._publish: 0.3,
         }
+        if self.others.random() < 0.4:
+            self.acts |= {self._approve: 3, self._refuse: 0.1}
 
     async def go(self, acts: int) -> None:
         await self.begin()
@@ -198,6 +205,11 @@ class RandomRun:
             parts["max_failures"] = self.random.choice([1, "40%"])
         if self.random.random() < 0.3:
             parts["max_parallel"] = self.random.choice([1, 2])
+        if self._approve in self.acts:
+            # By itself too, so that the rest of a run is the same.
+            otherwise = self.others.choice(["fail", "skip", "run"])
+            wanted = {"count": self.others.randint(1, 2), "until": "90m", "otherwise": otherwise}
+            parts["approvals"] = {self.others.choice(["one", "two"]): wanted}
         return runbook(
             {"one": [step("a"), step("b")], "two": [step("c"), step("d")]},
             offsets={"one": "T-1h", "two": "T-0"},
@@ -271,6 +283,17 @@ class RandomRun:
 
     async def _advance(self) -> None:
         await self.harness.operations.advance(await self._any_batch(), OPERATOR)
+
+    async def _decide(self, decision: str) -> None:
+        batch_id, name = await self._any_batch(), self.others.choice(["key:anna", "key:bert", "key:cleo"])
+        phase = self.others.choice(["one", "two"])
+        await self.harness.operations.decide(batch_id, phase, decision, name, lambda role: True)
+
+    async def _approve(self) -> None:
+        await self._decide("approved")
+
+    async def _refuse(self) -> None:
+        await self._decide("refused")
 
     async def _cancel(self) -> None:
         await self.harness.operations.cancel(await self._any_batch(), "enough", OPERATOR)

@@ -238,7 +238,7 @@ def show_plan(plan: RehearsalPlan) -> None:
     if len(plan.batches) > BATCHES_SHOWN_MAX:
         more = counted(len(plan.batches) - BATCHES_SHOWN_MAX, "more batch", "more batches")
         show_lines(["", f"… and {more}: see --output json."])
-    if waits := tables.planned_waits(plan.batches):
+    if waits := tables.planned_waits(plan.batches) + tables.approval_sentences(plan.batches):
         show_sentences(["", *waits[:BATCHES_SHOWN_MAX]])
     if too_short := tables.window_sentences(plan.batches):
         show_sentences(["", *too_short[:BATCHES_SHOWN_MAX]])
@@ -266,6 +266,8 @@ def show_report(report: Report, took_seconds: float, csv_out: Path | None) -> No
     if len(report.batches) > BATCHES_SHOWN_MAX:
         left_out = counted(len(report.batches) - BATCHES_SHOWN_MAX, "more batch", "more batches")
         show_lines(["", f"… and {left_out}: see --output json."])
+    if approvals := tables.approval_sentences(report.batches):
+        show_sentences(["", *approvals[:BATCHES_SHOWN_MAX], "The rehearsal takes approvals as given in time."])
     if waits := tables.rehearsed_waits(report.batches):
         show_sentences(["", *waits[:BATCHES_SHOWN_MAX]])
     show_lines([""])

@@ -158,6 +158,17 @@ def rehearsed_waits(batches: Sequence[BatchLine]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def approval_sentences(batches: Sequence[BatchPlan] | Sequence[BatchLine]) -> list[str]:
+    """The phases that need approval."""
+    found = [
+        f"Phase {text_of(phase.phase)} needs {phase.approval}."
+        for batch in batches
+        for phase in batch.phases
+        if phase.approval
+    ]
+    return list(dict.fromkeys(found))
+
+
 def _wait_sentence(phase: str, due_at: int, begins_at: int | None, because: str | None) -> str:
     begins = "does not begin" if begins_at is None else f"begins at {at_text(begins_at)}"
     return f"Phase {text_of(phase)}, due at {at_text(due_at)}, {begins}: {text_of(because)}."

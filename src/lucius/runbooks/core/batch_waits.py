@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from lucius.domain.time import Instant, iso
+from lucius.runbooks.core.approvals import Decision
 from lucius.runbooks.core.dead_messages import NONE_DEAD, DeadMessages
 from lucius.runbooks.core.definition.calendar import Wait
 from lucius.runbooks.core.definition.model import Runbook
@@ -62,6 +63,8 @@ class BatchState(Struct, frozen=True, kw_only=True):
     """Outcome of the last reading of its runbook's source, and why."""
     source_detail: str | None = None
     dead: DeadMessages = NONE_DEAD
+    decisions: Sequence[Decision] = ()
+    """About phases that need approval."""
     now: Instant
     absent: Absent = nobody_absent
 
@@ -199,8 +202,10 @@ def _next_phase(state: BatchState) -> list[str]:
         return [f"phase {pending.name} starts manually: advance the batch"]
     if state.batch.held_at is not None:
         return []
-    due = phase_begins(pending, state.runbook, state.now)
+    place = (state.batch, state.phases, state.decisions, state.now)
+    due = phase_begins(pending, state.runbook, *place)
     if not state.automation:
         return [due, f"automation is off for runbook {state.batch.runbook_name}: start it again"]
-    is_next = pending.due_at <= state.now and phase_wait(state.runbook, state.now) is None
+    wait = phase_wait(state.runbook, state.batch, pending, state.phases, state.decisions, state.now)
+    is_next = pending.due_at <= state.now and wait is None
     return [f"{due}: the scheduler starts it at its next round" if is_next else due]

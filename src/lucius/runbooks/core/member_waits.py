@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from lucius.domain.time import Instant
+from lucius.runbooks.core.approvals import Decision
 from lucius.runbooks.core.dead_messages import NONE_DEAD, DeadMessages, explain
 from lucius.runbooks.core.definition.calendar import Wait
 from lucius.runbooks.core.definition.model import Runbook
@@ -44,6 +45,8 @@ class MemberState(Struct, frozen=True, kw_only=True):
     held_for: Instant | None = None
     """The date that the source has moved it to, while nobody has decided about that."""
     dead: DeadMessages = NONE_DEAD
+    decisions: Sequence[Decision] = ()
+    """About phases that need approval."""
     now: Instant
     wait: Wait | None = None
     """Why its batch sends nothing new."""
@@ -135,5 +138,6 @@ def _next_phase_of(state: MemberState) -> str | None:
         return None
     if state.batch.advance == "manual":
         return f"phase {pending.name} starts manually: advance the batch"
+    every = sorted(state.phases.values(), key=lambda phase: phase.id)
     off = "" if state.automation else ", and automation is off"
-    return f"{phase_begins(pending, state.runbook, state.now)}{off}"
+    return f"{phase_begins(pending, state.runbook, state.batch, every, state.decisions, state.now)}{off}"

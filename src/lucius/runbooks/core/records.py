@@ -53,6 +53,8 @@ class Batch(Struct):
     """Of the newest change that was recorded of it."""
     wait_until: Instant | None
     """Set while ready steps wait for this time, at which they may be sent."""
+    created_by: str | None
+    """The scheduler, or who created it by hand; None in rows older than this column."""
 
 
 class Phase(Struct):
@@ -71,6 +73,7 @@ class Phase(Struct):
     error_message: str | None
     wait_until: Instant | None
     """Set while it is due and waits: the scheduler does not look at it before this time."""
+    skip_cause: str | None
 
 
 class Member(Struct):

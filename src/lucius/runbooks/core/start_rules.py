@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lucius.domain.time import Instant
+from lucius.runbooks.core.approvals import ApprovalState, Decision, approval_state
 from lucius.runbooks.core.definition.calendar import Wait
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.execution_state import ExecutionState
-from lucius.runbooks.core.states import POLLING
+from lucius.runbooks.core.records import Batch, Phase
+from lucius.runbooks.core.states import PENDING, POLLING
 
 
 def sending_wait(runbook: Runbook, now: Instant) -> Wait | None:
@@ -19,6 +23,25 @@ def is_sent_anyway(one: ExecutionState) -> bool:
     return one.status == POLLING or one.kind == "rollback"
 
 
-def phase_wait(runbook: Runbook, now: Instant) -> Wait | None:
-    """Why a phase that is due must not begin now."""
+def phase_wait(
+    runbook: Runbook, batch: Batch, phase: Phase, every: Sequence[Phase], decisions: Sequence[Decision], now: Instant
+) -> Wait | None:
+    """Why a pending phase of the batch's version must not begin now, if it is due. `every` phase and all `decisions` of
+    its batch. A phase whose approval has expired does not wait for it."""
+    for earlier in every:
+        if earlier.id >= phase.id:
+            break
+        blocking = _approval(runbook, batch, earlier, decisions)
+        if earlier.status == PENDING and earlier.version == phase.version and blocking is not None:
+            # Whoever decides about the earlier phase has the scheduler look at this one again.
+            until_at = max(blocking.deadline_at, runbook.calendar.next_open(now))
+            return Wait(until_at, f"phase {earlier.name} before it needs approval")
+    approval = _approval(runbook, batch, phase, decisions)
+    if approval is not None and approval.outcome(now) == "wait":
+        return Wait(approval.deadline_at, f"it needs approval ({approval.progress})")
     return runbook.calendar.wait(now)
+
+
+def _approval(runbook: Runbook, batch: Batch, phase: Phase, decisions: Sequence[Decision]) -> ApprovalState | None:
+    wanted = next((one.approval for one in runbook.phases if one.name == phase.name), None)
+    return approval_state(wanted, batch, phase, decisions)

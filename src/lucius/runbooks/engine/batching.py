@@ -28,7 +28,13 @@ def create_batch(
     """Create a batch with its phases and no members yet. Overdue phases follow `overdue_behavior`."""
     batch_id = yield from batches.create(
         NewBatch(
-            runbook_id=row.id, start=start, detected_at=turn.now, runbook_name=row.name, origin=origin, advance=advance
+            runbook_id=row.id,
+            start=start,
+            detected_at=turn.now,
+            runbook_name=row.name,
+            origin=origin,
+            advance=advance,
+            created_by=turn.actor,
         )
     )
     yield from turn.lock([batch_id])

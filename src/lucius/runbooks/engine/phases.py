@@ -9,8 +9,8 @@ from lucius.runbooks.core import making, messages
 from lucius.runbooks.core.definition.variables import known_outputs
 from lucius.runbooks.core.messages import utc
 from lucius.runbooks.core.records import Batch, Phase
-from lucius.runbooks.core.start_rules import phase_wait
 from lucius.runbooks.core.states import ACTIVE, BECAUSE_FAILED, PENDING
+from lucius.runbooks.engine import approvals
 from lucius.runbooks.engine.members import BEGUN, add_member
 from lucius.runbooks.engine.turn import Take, Turn
 from lucius.runbooks.store import members, phases, steps
@@ -70,7 +70,12 @@ def make_page(phase_id: int, batch_id: int, after_id: int, turn: Turn) -> Script
 
 def begin(phase_id: int, batch_id: int, last_id: int, turn: Turn) -> Script[bool]:
     found = yield from _load(turn, phase_id, batch_id)
-    return False if found is None else (yield from dispatch_phase(turn, *found, last_id))
+    if found is None:
+        return False
+    state = yield from approvals.state_of(turn, *found)
+    if state is not None and state.missing:
+        turn.note("approval-expired", found[0], phase=found[1].name, otherwise="run", reason=state.expired)
+    return (yield from dispatch_phase(turn, *found, last_id))
 
 
 def _load(turn: Turn, phase_id: int, batch_id: int) -> Script[tuple[Batch, Phase] | None]:
@@ -88,12 +93,18 @@ def _load(turn: Turn, phase_id: int, batch_id: int) -> Script[tuple[Batch, Phase
 
 
 def _waits(turn: Turn, batch: Batch, phase: Phase) -> Script[bool]:
-    """Whether a phase that is due has to wait; if so, until when is recorded."""
-    wait = phase_wait((yield from turn.runbook(batch)), turn.now)
+    """Whether a phase that is due has to wait, or does not begin at all; if it waits, until when is recorded."""
+    wait = yield from approvals.wait_of(turn, batch, phase)
+    state = yield from approvals.state_of(turn, batch, phase)
     if wait is None:
-        return False
-    if phase.wait_until != wait.until_at:
-        yield from phases.set_wait(phase.id, wait.until_at)
+        has_expired = state is not None and state.missing > 0
+        return state is not None and has_expired and not (yield from approvals.expire(turn, batch, phase, state))
+    if phase.wait_until == wait.until_at:
+        return True
+    yield from phases.set_wait(phase.id, wait.until_at)
+    if state is not None and state.outcome(turn.now) == "wait":
+        approvals.phase_begins_to_wait(turn, batch, phase, state)
+    else:
         turn.note("phase-waits", batch, phase=phase.name, until=utc(wait.until_at), reason=wait.because)
     return True
 

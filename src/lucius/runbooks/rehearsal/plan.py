@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from lucius.domain.time import Instant
+from lucius.runbooks.core.definition.compare import approval_text
 from lucius.runbooks.core.definition.durations import show_offset
 from lucius.runbooks.core.definition.model import Runbook, Step
 from lucius.runbooks.core.definition.reading import RunbookInvalid, read_runbook
@@ -16,7 +17,6 @@ from lucius.runbooks.core.definition.templates import BATCH_ID, BATCH_START_TIME
 from lucius.runbooks.core.definition.variables import known_outputs
 from lucius.runbooks.core.messages import utc
 from lucius.runbooks.core.source_members import Members
-from lucius.runbooks.core.start_rules import phase_wait
 from lucius.runbooks.rehearsal.members import by_start
 from lucius.runbooks.rehearsal.windows import Window, step_worst_seconds, steps_worst_seconds, windows
 
@@ -44,6 +44,8 @@ class PhasePlan(Struct, frozen=True, kw_only=True):
     """When it is due, or when windows and freezes allow it."""
     waits_because: str | None
     """Why it begins later than it is due."""
+    approval: str | None
+    """Which approvals it needs before that, in words."""
     away_seconds: int
     """Negative if it is overdue."""
     is_overdue: bool
@@ -147,7 +149,8 @@ def plan_batch(runbook: Runbook, start: Instant, members: int, now: Instant) -> 
 def _phase(runbook: Runbook, window: Window, members: int, now: Instant) -> PhasePlan:
     steps = window.phase.steps
     worst = steps_worst_seconds(runbook, steps, members, runbook.max_parallel)
-    wait = phase_wait(runbook, window.due_at)
+    wait = runbook.calendar.wait(window.due_at)
+    approval = window.phase.approval
     begins_at = window.due_at if wait is None else wait.until_at
     has_seconds = window.seconds_from(begins_at)
     return PhasePlan(
@@ -155,6 +158,7 @@ def _phase(runbook: Runbook, window: Window, members: int, now: Instant) -> Phas
         offset=show_offset(window.phase.offset_minutes),
         due_at=window.due_at,
         begins_at=begins_at,
+        approval=None if approval is None else approval_text(approval),
         waits_because=None if wait is None else wait.because,
         away_seconds=(window.due_at - now) // 1000,
         is_overdue=window.due_at < now,

@@ -35,6 +35,8 @@ class PhaseLine(Struct, frozen=True, kw_only=True):
     ended_at: Instant | None
     waits_because: str | None
     """Why it could not begin when it was due."""
+    approval: str | None
+    """Which approvals it needs, in words. A rehearsal takes them as given in time."""
     done: int
     failed: int
     rolled_back: int

@@ -16,10 +16,11 @@ import msgspec
 from lucius.domain.callbacks import CallbackKey
 from lucius.domain.time import Instant, after
 from lucius.ports.database import Database, Script
+from lucius.runbooks.core.approvals import APPROVED, Decision
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.job_tokens import JobTokens
 from lucius.runbooks.core.messages import utc
-from lucius.runbooks.core.records import BY_HAND
+from lucius.runbooks.core.records import BY_HAND, Batch
 from lucius.runbooks.core.source_members import Members
 from lucius.runbooks.core.states import Kind
 from lucius.runbooks.engine import facts
@@ -34,7 +35,7 @@ from lucius.runbooks.rehearsal.behaviour import Behaviour
 from lucius.runbooks.rehearsal.inside import RehearsalBus, RehearsalFailed, StrictObserver, VirtualClock
 from lucius.runbooks.rehearsal.pool import Job, Pool, SimulatedResult
 from lucius.runbooks.service.publishing import Publishing
-from lucius.runbooks.store import batches, executions, phases, rehearsals, runbooks
+from lucius.runbooks.store import approvals, batches, executions, phases, rehearsals, runbooks
 from lucius.runbooks.store.data_tables import open_table
 from lucius.runbooks.store.executions import TABLES
 from lucius.runbooks.store.rehearsals import SentStep
@@ -100,7 +101,15 @@ class Simulation:
         table = yield from open_table(row.id, row.data_table, members.columns)
         yield from table.add(to_rows(members, keys, table.columns), turn.now, BY_HAND)
         yield from add_members(turn, batch, keys, announce=False, by_source=False)
+        yield from self._approve(turn, batch)
         yield from start_batch(turn, batch, self._runbook)
+
+    def _approve(self, turn: Turn, batch: Batch) -> Script[None]:
+        """Nobody decides in a rehearsal: approvals are taken as given in time."""
+        for phase in (yield from phases.of_batch(batch.id)):
+            wanted = self._runbook.phase(phase.name).approval
+            for number in range(wanted.count if wanted else 0):
+                yield from approvals.write(Decision(phase.id, f"{ACTOR}-{number}", APPROVED, None, turn.now))
 
     # --- Running ----------------------------------------------------------------------------------------------
 

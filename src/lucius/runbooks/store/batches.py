@@ -29,6 +29,7 @@ class NewBatch(Struct, frozen=True, kw_only=True):
     runbook_name: str
     origin: str
     advance: str
+    created_by: str
 
 
 LOCK = "SELECT id FROM batches WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE"

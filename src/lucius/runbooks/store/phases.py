@@ -58,6 +58,15 @@ _DISPATCH = (
     " WHERE id = $1 AND status = 'pending'"
 )
 _SET_WAIT = "UPDATE phase_executions SET wait_until = $2 WHERE id = $1 AND status = 'pending'"
+_CLEAR_WAITS = "UPDATE phase_executions SET wait_until = NULL WHERE batch_id = $1 AND status = 'pending'"
+_SKIP_FROM = (
+    "UPDATE phase_executions SET status = 'skipped', completed_at = $3, skip_cause = $4, error_message = $5"
+    " WHERE batch_id = $1 AND id >= $2 AND status = 'pending'"
+)
+_SKIP_ONE = (
+    "UPDATE phase_executions SET status = 'skipped', completed_at = $2, skip_cause = $3, error_message = $4"
+    " WHERE id = $1 AND status = 'pending'"
+)
 _SET_MEMBER_COUNT = (
     "UPDATE phase_executions SET member_count = (SELECT COUNT(*) FROM batch_members m"
     " WHERE m.batch_id = phase_executions.batch_id AND m.status = 'active') WHERE id = $1 AND member_count IS NULL"
@@ -129,6 +138,20 @@ def dispatch(phase_id: int, now: Instant, member_count: int) -> Script[None]:
 def set_wait(phase_id: int, until_at: Instant) -> Script[None]:
     """The scheduler does not look at the phase before this time."""
     yield Run(_SET_WAIT, [(phase_id, until_at)])
+
+
+def clear_waits(batch_id: int) -> Script[None]:
+    """The scheduler looks at the pending phases of this batch again."""
+    yield Run(_CLEAR_WAITS, [(batch_id,)])
+
+
+def skip_from(phase: Phase, now: Instant, cause: str, reason: str) -> Script[None]:
+    """This phase and the later ones of its batch, as far as they have not begun."""
+    yield Run(_SKIP_FROM, [(phase.batch_id, phase.id, now, cause, reason)])
+
+
+def skip_one(phase: Phase, now: Instant, cause: str, reason: str) -> Script[None]:
+    yield Run(_SKIP_ONE, [(phase.id, now, cause, reason)])
 
 
 def set_member_count(phase_id: int) -> Script[None]:

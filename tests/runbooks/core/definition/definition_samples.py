@@ -34,6 +34,7 @@ init:
 phases:
   - name: cutover
     offset: T-0
+    approval: {role: admin, count: 2, until: T+1h, otherwise: skip}
     steps:
       - name: move
         worker_id: exchange

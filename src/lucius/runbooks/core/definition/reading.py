@@ -10,10 +10,12 @@ from typing import Any
 from lucius.domain.payload import pointer_token
 from lucius.runbooks.core.definition.calendar_reading import calendar_faults, read_calendar
 from lucius.runbooks.core.definition.checks import sense_faults
-from lucius.runbooks.core.definition.durations import parse_duration, parse_offset
+from lucius.runbooks.core.definition.durations import parse_duration, parse_offset, show_duration
 from lucius.runbooks.core.definition.faults import Fault, Finding, Found, RunbookInvalid
 from lucius.runbooks.core.definition.model import (
+    APPROVAL_SECONDS,
     STEP_TIMEOUT_SECONDS,
+    Approval,
     DataSource,
     FailureLimit,
     MultiValued,
@@ -108,7 +110,12 @@ def _runbook(document: dict[str, Any]) -> Runbook:
     retry = _retry(document.get("retry"), Retry())
     rollbacks = document.get("rollbacks", {})
     phases = [
-        Phase(name=phase["name"], offset_minutes=parse_offset(phase["offset"]), steps=_steps(phase["steps"], retry))
+        Phase(
+            name=phase["name"],
+            offset_minutes=parse_offset(phase["offset"]),
+            approval=_approval(phase["approval"]) if "approval" in phase else None,
+            steps=_steps(phase["steps"], retry),
+        )
         for phase in document["phases"]
     ]
     return Runbook(
@@ -137,6 +144,18 @@ def _source(source: dict[str, Any]) -> DataSource:
         batch_time_column=source.get("batch_time_column"),
         multi_valued=tuple(MultiValued(column["name"], column["format"]) for column in multi_valued),
         absence_seconds=parse_duration(source["absence"]) if "absence" in source else None,
+    )
+
+
+def _approval(approval: dict[str, Any]) -> Approval:
+    until = approval.get("until", show_duration(APPROVAL_SECONDS))
+    is_offset = until.startswith("T")
+    return Approval(
+        role=approval.get("role", "operate"),
+        count=int(approval.get("count", 1)),
+        until_minutes=parse_offset(until) if is_offset else None,
+        after_due_seconds=APPROVAL_SECONDS if is_offset else parse_duration(until),
+        otherwise=approval.get("otherwise", "fail"),
     )
 
 
