@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from harness import FAILURE, OPERATOR, STILL_POLLING, SUCCESS, THROTTLED, Harness, csv, runbook
 
 from lucius.domain.errors import CallerError
+from lucius.runbooks.store.definitions import Definitions
 
 HOUR = 3_600
 NIGHTS = [{"from": "22:00", "to": "06:00"}]
@@ -188,6 +190,52 @@ async def test_a_version_without_windows_lets_waiting_steps_go_at_once(harness: 
     await harness.publish(runbook({"go": ["one", "two"]}), "ignore")
     await harness.step()
     assert (harness.functions(), await harness.batch_status()) == (["one", "two"], "completed")
+
+
+ICS = "BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:audit\nDTSTART:{day}\nRRULE:FREQ=YEARLY\nEND:VEVENT\nEND:VCALENDAR\n"
+
+
+async def test_events_of_a_file_are_freezes_as_they_were_when_the_version_was_published(
+    harness: Harness, tmp_path: Path
+) -> None:
+    file = tmp_path / "freeze.ics"
+    file.write_text(ICS.format(day=day(harness).replace("-", "")))
+    harness.environ["LUCIUS_SOURCE_FREEZE"] = str(file)
+    text = runbook({"go": ["move"]}, freeze=[{"ics": "LUCIUS_SOURCE_FREEZE"}])
+    assert [await harness.publish(text), await harness.publish(text)] == [1, 1]
+    file.write_text(ICS.format(day="20270101"))
+    await harness.batch("moves", ["a"])
+    harness.turns.definitions = Definitions()  # As in a process that was started since.
+    await harness.step()
+    (event,) = await harness.events("phase-waits")
+    assert (event["reason"], harness.done) == (f"frozen: {day(harness)} (audit)", [])
+    assert await harness.publish(text) == 2  # The same text means something else now.
+    await harness.step()
+    await harness.step()
+    assert await harness.batch_status() == "completed"
+    (changed,) = await harness.publishing.compare("moves", 1, 2)
+    assert (changed.where, "2027-01-01 (audit)" in (changed.after or "")) == ("freeze", True)
+
+
+@pytest.mark.parametrize(
+    ("content", "detail"),
+    [
+        (None, "LUCIUS_SOURCE_FREEZE is not set: set it to the path of the iCalendar file"),
+        ("BEGIN:VCALENDAR\nBEGIN:VEVENT\n", "names, line 3: the file ends within VEVENT: it may be cut off"),
+        ("x" * 1_048_577, "has more than 1048576 bytes"),
+    ],
+)
+async def test_a_runbook_whose_calendar_cannot_be_read_is_not_published(
+    harness: Harness, tmp_path: Path, content: str | None, detail: str
+) -> None:
+    if content is not None:
+        harness.environ["LUCIUS_SOURCE_FREEZE"] = str(tmp_path / "freeze.ics")
+        (tmp_path / "freeze.ics").write_text(content)
+    with pytest.raises(CallerError) as caught:
+        await harness.publish(runbook({"go": ["move"]}, freeze=[{"ics": "LUCIUS_SOURCE_FREEZE"}]))
+    assert (caught.value.faults[0].code, caught.value.faults[0].pointer) == ("RUNBOOK_INVALID", "/freeze/0/ics")
+    assert detail in caught.value.faults[0].detail
+    assert str(tmp_path) not in caught.value.faults[0].detail
 
 
 async def test_a_batch_cannot_be_advanced_into_a_closed_window(harness: Harness) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from lucius.domain.time import Instant
+from lucius.runbooks.core.definition.calendar import Freeze
 from lucius.runbooks.core.definition.compare import approval_text
 from lucius.runbooks.core.definition.durations import show_offset
 from lucius.runbooks.core.definition.model import Runbook, Step
@@ -97,10 +98,16 @@ class RehearsalPlan(Struct, frozen=True, kw_only=True):
 
 
 def make_plan(
-    content: bytes, members: Members, start: Instant | None, now: Instant, keys: Sequence[str] = (), limit: int = 3
+    content: bytes,
+    members: Members,
+    start: Instant | None,
+    now: Instant,
+    keys: Sequence[str] = (),
+    limit: int = 3,
+    of_files: Sequence[Freeze] = (),
 ) -> RehearsalPlan:
     """`keys` are the members to show in full; without them the first `limit`. Raises `RunbookInvalid`."""
-    runbook = read_runbook(content)
+    runbook = read_runbook(content, of_files=of_files)
     starts = by_start(members, start)
     start_of = {key: moment for moment, batch in starts.items() for key in batch}
     chosen = [key for key in keys if key in start_of] if keys else list(start_of)[:limit]

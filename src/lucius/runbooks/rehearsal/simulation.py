@@ -17,6 +17,7 @@ from lucius.domain.callbacks import CallbackKey
 from lucius.domain.time import Instant, after
 from lucius.ports.database import Database, Script
 from lucius.runbooks.core.approvals import APPROVED, Decision
+from lucius.runbooks.core.definition.calendar import Freeze
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.job_tokens import JobTokens
 from lucius.runbooks.core.messages import utc
@@ -86,9 +87,11 @@ class Simulation:
 
     # --- Preparation ----------------------------------------------------------------------------------------------
 
-    async def prepare(self, content: bytes, members: Members, starts: dict[Instant, list[str]]) -> None:
+    async def prepare(
+        self, content: bytes, members: Members, starts: dict[Instant, list[str]], of_files: Sequence[Freeze] = ()
+    ) -> None:
         """Publish the runbook and create its batches; then retire it, so that its source is not read."""
-        publishing = Publishing(self._turns, self._bus)
+        publishing = Publishing(self._turns, self._bus, of_files=of_files)
         await publishing.publish(content, ACTOR)
         for start, keys in starts.items():
             await self._turns.take(partial(self._make, members, start, keys), ACTOR)

@@ -85,6 +85,7 @@ windows:
 freeze:
   - "2026-12-24"
   - {from: "2026-12-31", to: "2027-01-06", reason: year-end close}
+  - {ics: LUCIUS_SOURCE_HOLIDAYS}
 """
 
 COLUMNS = ("UserPrincipalName", "MigrationDate", "Aliases", "Target")

@@ -49,40 +49,41 @@ class Calendar(Struct, frozen=True):
     windows: tuple[Window, ...] = ()
     """None: always open."""
     freezes: tuple[Freeze, ...] = ()
+    files: tuple[tuple[int, str], ...] = ()
+    """Files whose events are freezes: the item of `freeze`, and the variable with the path."""
 
     def wait(self, at: Instant) -> Wait | None:
         """Why nothing may start at this time, and when it may; None if it may."""
         frozen = self._freeze(at)
-        if frozen is None and (not self.windows or self._next_window(at) <= at):
+        if frozen is None and self._in_windows(at) == at:
             return None
-        because = OUTSIDE if frozen is None else f"frozen: {frozen.name}"
-        return Wait(self.next_open(at), because)
+        return Wait(self.next_open(at), OUTSIDE if frozen is None else f"frozen: {frozen.name}")
 
     def next_open(self, at: Instant) -> Instant:
         """The first time at or after this one at which work may start."""
-        moment = at
-        while True:
-            frozen = self._freeze(moment)
-            if frozen is not None:
-                moment = frozen.until_at
-            elif not self.windows or (opens_at := self._next_window(moment)) <= moment:
-                return moment
-            else:
-                moment = opens_at
+        moment = self._in_windows(at)
+        for one in sorted(self.freezes, key=lambda freeze: freeze.from_at):
+            if one.from_at > moment:
+                break  # So do all that follow.
+            if moment < one.until_at:
+                moment = self._in_windows(one.until_at)
+        return moment
 
     def _freeze(self, at: Instant) -> Freeze | None:
         """The one that lasts longest, of those at this time."""
         found = [one for one in self.freezes if one.from_at <= at < one.until_at]
         return max(found, key=lambda one: one.until_at, default=None)
 
-    def _next_window(self, at: Instant) -> Instant:
-        """When the first window that has not closed opens, or has opened."""
+    def _in_windows(self, at: Instant) -> Instant:
+        """The first time at or after this one that is in a window, whatever is frozen."""
+        if not self.windows:
+            return at
         zone = ZoneInfo(self.time_zone)
         today = datetime.fromtimestamp(at // 1000, zone).date()
         for ahead in range(-1, LOOK_AHEAD_DAYS + 1):
             opening = [opens for opens, closes in self._of_day(zone, today + timedelta(days=ahead)) if closes > at]
             if opening:
-                return min(opening)
+                return max(min(opening), at)
         raise AssertionError(f"no window opens within {LOOK_AHEAD_DAYS} days")
 
     def _of_day(self, zone: ZoneInfo, day: date) -> Iterator[tuple[Instant, Instant]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -58,6 +59,9 @@ def _freeze_faults(freeze: Any, pointer: str) -> Found:
     if not isinstance(freeze, dict):
         return []
     faults: Found = []
+    if "ics" in freeze:
+        others = [key for key in ("from", "to", "reason") if key in freeze]
+        return [Finding(f"{pointer}/{key}", "a file has its own dates and names; remove this") for key in others]
     for key in ("from", "to"):
         if key not in freeze:
             faults.append(Finding(f"{pointer}/{key}", "missing; add it"))
@@ -77,14 +81,21 @@ def _date(text: Any) -> date | None:
     return found if found.year in YEARS and len(text) == len("2026-12-24") else None
 
 
-def read_calendar(document: dict[str, Any]) -> Calendar:
-    """Of a document without faults."""
+def read_calendar(document: dict[str, Any], of_files: Sequence[Freeze] = ()) -> Calendar:
+    """Of a document without faults. `of_files`: the events of its files, as they were when it was published."""
     zone = document.get("time_zone", "UTC")
+    listed = list(enumerate(document.get("freeze", ())))
+    own = [_freeze(one, ZoneInfo(zone)) for _, one in listed if not _file_of(one)]
     return Calendar(
         time_zone=zone,
         windows=tuple(_window(window) for window in document.get("windows", ())),
-        freezes=tuple(_freeze(freeze, ZoneInfo(zone)) for freeze in document.get("freeze", ())),
+        freezes=(*own, *of_files),
+        files=tuple((number, _file_of(one)) for number, one in listed if _file_of(one)),
     )
+
+
+def _file_of(freeze: Any) -> str:
+    return str(freeze.get("ics", "")) if isinstance(freeze, dict) else ""
 
 
 def _window(window: dict[str, Any]) -> Window:

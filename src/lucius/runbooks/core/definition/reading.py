@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lucius.domain.payload import pointer_token
+from lucius.runbooks.core.definition.calendar import Freeze
 from lucius.runbooks.core.definition.calendar_reading import calendar_faults, read_calendar
 from lucius.runbooks.core.definition.checks import sense_faults
 from lucius.runbooks.core.definition.durations import parse_duration, parse_offset, show_duration
@@ -39,8 +40,9 @@ _LINE_BREAK = re.compile(rb"\r\n|[\r\n]|\xc2\x85|\xe2\x80[\xa8\xa9]")
 _UNFIT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-def read_runbook(content: bytes, columns: Sequence[str] | None = None) -> Runbook:
-    """Raises `RunbookInvalid` with all faults. `columns` are the data source's columns, if known."""
+def read_runbook(content: bytes, columns: Sequence[str] | None = None, of_files: Sequence[Freeze] = ()) -> Runbook:
+    """Raises `RunbookInvalid` with all faults. `columns` are the data source's columns, if known; `of_files` are the
+    freezes in the files that it names."""
     try:
         document = read_yaml(content)
     except YamlFault as fault:
@@ -52,7 +54,12 @@ def read_runbook(content: bytes, columns: Sequence[str] | None = None) -> Runboo
     faults = _faults(document, columns)
     if faults:
         raise RunbookInvalid(faults)
-    return _runbook(document.value)
+    return _runbook(document.value, of_files)
+
+
+def fault_at(content: bytes, pointer: str, message: str) -> Fault:
+    """A fault that only whoever has read something else can find, such as a file that the runbook names."""
+    return _fault(read_yaml(content), Finding(pointer, message))
 
 
 def _faults(document: YamlText, columns: Sequence[str] | None) -> list[Fault]:
@@ -105,7 +112,7 @@ def _plain(value: Any, pointer: str, found: Found) -> Any:
     return value
 
 
-def _runbook(document: dict[str, Any]) -> Runbook:
+def _runbook(document: dict[str, Any], of_files: Sequence[Freeze]) -> Runbook:
     source = document["data_source"]
     retry = _retry(document.get("retry"), Retry())
     rollbacks = document.get("rollbacks", {})
@@ -126,7 +133,7 @@ def _runbook(document: dict[str, Any]) -> Runbook:
         progression=document.get("progression", "barrier"),
         max_parallel=int(document["max_parallel"]) if "max_parallel" in document else None,
         max_failures=_failure_limit(document.get("max_failures")),
-        calendar=read_calendar(document),
+        calendar=read_calendar(document, of_files),
         init=_steps(document.get("init", ()), retry),
         phases=tuple(sorted(phases, key=lambda phase: -phase.offset_minutes)),
         on_member_removed=_steps(document.get("on_member_removed", ()), retry),
