@@ -228,6 +228,18 @@ async def test_a_batch_is_not_advanced_past_a_missing_approval(harness: Harness)
     assert harness.functions() == ["prep", "go"]
 
 
+async def test_advancing_a_phase_that_was_not_approved_in_time_does_what_the_runbook_says(harness: Harness) -> None:
+    await harness.publish(text({"until": "1h", "otherwise": "skip"}, phase="prep"))
+    await harness.batch("moves", ["a"], advance="manual")
+    harness.clock.advance(HOUR)
+    said = await harness.operations.advance(1, OPERATOR)
+    assert (said.get("phase"), said.get("approvals_missing"), harness.done) == ("prep", 1, [])
+    assert (await harness.phases())["prep"] == "skipped"
+    assert (await harness.operations.advance(1, OPERATOR)).get("phase") == "go"
+    await harness.settle()
+    assert harness.functions() == ["go"]
+
+
 async def test_a_phase_is_approved_in_a_freeze_and_begins_after_it(harness: Harness) -> None:
     frozen = ["2026-05-28", "2026-05-29"]
     await harness.publish(text({"until": "10d"}, phase="prep", freeze=frozen))

@@ -167,7 +167,8 @@ def resume(connection: Connection, batch_id: int, reason: str, output: str) -> N
 def advance(connection: Connection, batch_id: int, reason: str, output: str) -> None:
     """Begin a batch's next phase now, regardless of when it is due."""
     answer = act(connection, batch_id, "advance", given(reason=reason))
-    say(answer, output, f"Batch {batch_id}: phase {text_of(answer.get('phase'))} begins.")
+    begins = "was not approved in time and does not begin" if answer.get("approvals_missing") else "begins"
+    say(answer, output, f"Batch {batch_id}: phase {text_of(answer.get('phase'))} {begins}.")
 
 
 phase_argument = click.argument("phase")

@@ -32,7 +32,8 @@ def phase_wait(
         if earlier.id >= phase.id:
             break
         blocking = _approval(runbook, batch, earlier, decisions)
-        if earlier.status == PENDING and earlier.version == phase.version and blocking is not None:
+        is_open = earlier.status == PENDING and earlier.version == phase.version
+        if is_open and blocking is not None and blocking.missing:
             # Whoever decides about the earlier phase has the scheduler look at this one again.
             until_at = max(blocking.deadline_at, runbook.calendar.next_open(now))
             return Wait(until_at, f"phase {earlier.name} before it needs approval")

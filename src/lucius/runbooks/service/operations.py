@@ -24,7 +24,7 @@ from lucius.runbooks.core.states import (
     FAILED,
     PENDING,
 )
-from lucius.runbooks.engine.approvals import wait_of
+from lucius.runbooks.engine.approvals import expire, state_of, wait_of
 from lucius.runbooks.engine.batching import add_members, create_batch, remove_members
 from lucius.runbooks.engine.consequences import apply_consequences
 from lucius.runbooks.engine.detection import PAGE, start_work, to_rows
@@ -92,7 +92,7 @@ class Operations:
     async def advance(self, batch_id: int, actor: str, reason: str = "") -> BatchActed:
         """Begin the next phase that has not begun, whenever it is due."""
 
-        def find(turn: Turn, batch: Batch) -> Script[tuple[int, str]]:
+        def find(turn: Turn, batch: Batch) -> Script[tuple[int | None, BatchActed]]:
             _ensure_open(batch)
             if batch.status != "active":
                 raise CallerError.of("CONFLICT", f"batch {batch.id} is {batch.status}: its phases wait for its init")
@@ -106,11 +106,19 @@ class Operations:
                 detail = f"phase {pending[0].name} of batch {batch.id} waits until {utc(wait.until_at)}: {wait.because}"
                 raise CallerError.of("CONFLICT", f"{detail}; advance the batch when that is over")
             turn.note("batch-advanced", batch, phase=pending[0].name, **said(reason))
-            return pending[0].id, pending[0].name
+            state = yield from state_of(turn, batch, pending[0])
+            if state is not None and state.missing and not (yield from expire(turn, batch, pending[0], state)):
+                missing, status = state.missing, batch.status
+                return None, {
+                    "batch_id": batch_id, "phase": pending[0].name, "approvals_missing": missing, "status": status,
+                }  # fmt: skip
+            return pending[0].id, {"batch_id": batch_id, "phase": pending[0].name}
 
-        phase_id, name = await self._act(batch_id, actor, find)
-        await begin_phase(partial(self._turns.take, actor=actor), phase_id, batch_id)
-        return {"batch_id": batch_id, "phase": name}
+        phase_id, result = await self._act(batch_id, actor, find)
+        if phase_id is not None:
+            await begin_phase(partial(self._turns.take, actor=actor), phase_id, batch_id)
+        acted: BatchActed = result
+        return acted
 
     async def decide(
         self, batch_id: int, phase: str, decision: str, actor: str, may: Callable[[str], bool], reason: str = ""

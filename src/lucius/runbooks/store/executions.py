@@ -55,7 +55,8 @@ READY_ANYWAY = {
     for table in ALL_TABLES
 }
 READY_WAITING = {
-    table: f"SELECT e.id FROM {table} e WHERE e.batch_id = $1 AND e.ready = TRUE AND NOT {_SENT_ANYWAY[table]} LIMIT 1"
+    table: f"SELECT e.id FROM {table} e WHERE e.batch_id = $1 AND e.ready = TRUE AND NOT {_SENT_ANYWAY[table]}"
+    " ORDER BY e.id LIMIT 1"
     for table in ALL_TABLES
 }
 READY_BATCHES = {
