@@ -328,5 +328,28 @@ async def test_acts_are_written_under_the_name_of_the_caller(guarded: Any) -> No
     await operator.client.aclose()
 
 
+async def test_phases_are_approved_by_callers_that_neither_published_nor_created(guarded: Any) -> None:
+    admin = RunbookCaller(guarded.with_key(key_of("admin")))
+    operator = RunbookCaller(guarded.with_key(key_of("operate")))
+    await admin.publish(PLAIN.replace("offset:", "approval: {count: 1}\n    offset:", 1))
+    batch = await admin.create("ann", runbook="plain", start="2031-01-01T00:00:00Z")
+    phase = (await admin.batch(batch))["phase_list"][0]
+    path = f"/v1/batches/{batch}/phases/{phase['phase']}"
+    assert (phase["approval"]["missing"], phase["approval"]["decisions"]) == (1, [])
+    answer = await admin.client.post(f"{path}:approve")
+    admin.api.assert_problem(answer, 403, "FORBIDDEN")
+    assert "somebody else has to approve" in answer.text
+    said = await operator.post(f"{path}:approve", {"reason": "checked"})
+    assert (said["phase"], said["approvals_missing"]) == (phase["phase"], 0)
+    approval = (await admin.batch(batch))["phase_list"][0]["approval"]
+    assert [(one["by"], one["reason"]) for one in approval["decisions"]] == [("key:operate", "checked")]
+    assert (await admin.post(f"{path}:refuse", {"reason": "a mistake"}))["status"] == "failed"
+    operator.api.assert_problem(await operator.client.post(f"{path}:approve"), 409, "CONFLICT")
+    missing = f"/v1/batches/{batch}/phases/nothing:approve"
+    operator.api.assert_problem(await operator.client.post(missing), 404, "NOT_FOUND")
+    await admin.client.aclose()
+    await operator.client.aclose()
+
+
 def test_every_error_of_an_operation_has_a_status() -> None:
     assert {code for operation in RUNBOOK_OPERATIONS for code in operation.errors} <= set(STATUS_OF)

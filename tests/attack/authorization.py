@@ -58,6 +58,7 @@ ACCESS: dict[str, Access] = {
     **dict.fromkeys(("publishRunbook", "retireRunbook", "previewRunbook"), Access("admin")),
     **dict.fromkeys(("stopRunbook", "startRunbook", "confirmRunbook", "dryRunRunbook", "createBatch"), _OPERATE),
     "rehearseRunbook": _OPERATE,
+    **dict.fromkeys(("approvePhase", "refusePhase"), _OPERATE),
     **dict.fromkeys(("listRehearsals", "getRehearsal"), _READ),
     **dict.fromkeys(("advanceBatch", "cancelBatch", "resumeBatch", "retryBatch"), _OPERATE),
     **dict.fromkeys(("removeMembers", "addMembers", "sendMessagesAgain", "confirmMove", "keepMembers"), _OPERATE),

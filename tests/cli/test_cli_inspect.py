@@ -208,6 +208,17 @@ def test_send_again_says_how_many_messages_it_sent(scripted: Any) -> None:
     assert "repeat the command" in shown.stderr
 
 
+def test_approve_and_refuse_name_the_phase_and_what_is_missing(scripted: Any) -> None:
+    answer = {"batch_id": 7, "phase": "cut over", "status": "active", "approvals_missing": 1}
+    scripted.on("POST /v1/batches/7/phases/cut%20over:approve", answer)
+    shown = scripted.lucius("batch", "approve", "7", "cut over", "--reason", "fine")
+    assert scripted.calls[-1][1] == {"reason": "fine"}
+    assert shown.stdout == "Batch 7: phase cut over is approved, and it needs 1 more approval.\n"
+    scripted.on("POST /v1/batches/7/phases/cut%20over:refuse", answer | {"approvals_missing": 0, "status": "failed"})
+    shown = scripted.lucius("batch", "refuse", "7", "cut over")
+    assert shown.stdout == "Batch 7: phase cut over is refused. Neither it nor a later phase begins.\n"
+
+
 def test_no_dead_letters_are_said_plainly(scripted: Any) -> None:
     scripted.on("GET /v1/admin/dead-letters", {"items": [], "messages": [], "next": None})
     shown = scripted.lucius("dead-letters")

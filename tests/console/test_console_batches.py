@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from tests.console.batch_scenario import HOSTILE, LONG, Batch
+from tests.console.batch_scenario import HOSTILE, LONG, Batch, runbook
 from tests.console.console_browser import OpenTab, Tab
 from tests.console.console_server import ACME, OPERATOR, READER, Server
 
@@ -215,6 +215,30 @@ def test_pages_are_readable_in_the_dark_and_in_a_narrow_window(open_tab: OpenTab
         assert tab.page.evaluate("() => document.documentElement.scrollWidth") <= size["width"], "it scrolls sideways"
 
 
+def test_a_phase_is_approved_and_refused_on_the_page(open_tab: OpenTab, server: Server) -> None:
+    text = runbook("approved", {"cut over": ["switch"]}).replace("    steps:", "    approval: {count: 2}\n    steps:")
+    server.client.post("/v1/runbooks", json={"yaml": text}).raise_for_status()
+    made = Batch.of_published(server, "approved", ["ann"])
+    reader = open_batch(open_tab, made, READER)
+    assert "Phase cut over, due" in reader.text()
+    assert reader.page.locator("button:text-is('Approve phase cut over')").count() == 0
+    tab = open_batch(open_tab, made, OPERATOR)
+
+    def decide(button: str, why: str) -> None:
+        form = tab.page.locator(f"form:has(button:text-is('{button}'))")
+        form.locator("[name=reason]").fill(why)
+        form.locator("button").click()
+        tab.page.wait_for_selector(".banner.good")
+
+    decide("Approve phase cut over", "checked")
+    assert "needs 1 more of 2 approvals" in tab.text()
+    assert "(checked)" in tab.text()
+    assert tab.violations() == []
+    decide("Refuse phase cut over", "not today")
+    assert made.shown["error"] == "phase cut over was refused by key:operator: not today"
+    assert "neither it nor a later one begins" in tab.text()
+
+
 def test_only_who_may_sees_and_acts(open_tab: OpenTab, batch: Batch) -> None:
     tab = open_tab(ACME)
     for path in ("/batches", f"/batches/{batch.id}", f"/batches/{batch.id}/members", f"/batches/{batch.id}/grid",
@@ -224,7 +248,8 @@ def test_only_who_may_sees_and_acts(open_tab: OpenTab, batch: Batch) -> None:
         assert "user-01" not in answer.text()
     reader = open_tab(READER)
     token = reader.page.get_attribute("form[action$='/sign-out'] input[name=csrf]", "value") or ""
-    verbs = ("retry", "remove", "add", "cancel", "resume", "advance", "confirm-source", "confirm-move", "keep")
+    verbs = ("retry", "remove", "add", "cancel", "resume", "advance", "confirm-source", "confirm-move", "keep",
+             "approve", "refuse")  # fmt: skip
     for verb in verbs:
         address = f"{reader.url}/console/batches/{batch.id}/{verb}"
         assert reader.page.request.post(address, form={"csrf": token, "reason": "x"}).status == 403, verb

@@ -191,6 +191,7 @@ def test_http_page_has_the_call(operation: Operation) -> None:
     assert (
         address.replace("{name}", "$RUNBOOK")
         .replace("{batch_id}", "$BATCH")
+        .replace("{phase}", "$PHASE")
         .replace("{operation_id}", "$OPERATION")
         .replace("{rehearsal_id}", "$REHEARSAL")
         in examples

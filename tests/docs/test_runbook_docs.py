@@ -24,6 +24,7 @@ from lucius.runbooks.engine.facts import Outcome
 from lucius.runbooks.store.data_tables import SYSTEM_COLUMNS
 from lucius.sql.runbook_tables import DECISIONS, MOVED_DATES, RUNBOOK_HANDLED, RUNBOOK_TABLES, TOKENS_AND_ABSENCES
 from lucius.sql.runbook_tenants import RUNBOOK_TENANTS
+from lucius.sql.runbook_wait_tables import RUNBOOK_WAITS
 
 MESSAGES = read(REFERENCE / "runbook-messages.md")
 TABLES = read(REFERENCE / "runbook-tables.md")
@@ -113,6 +114,7 @@ def created() -> dict[str, set[str]]:
         *DECISIONS,
         *MOVED_DATES,
         *RUNBOOK_TENANTS,
+        *RUNBOOK_WAITS,
     ):
         if (added := re.match(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", statement)) is not None:
             found[added[1]].add(added[2])

@@ -112,6 +112,10 @@ BROKEN = {
     "two statements": ("primary_key: Login", QUERY),
     "unknown variable": ('"{{ProfileId}}"', '"{{_profile}}"'),
     "init": ("phases:", INIT),
+    "approval": ("    offset: T-0\n", "    offset: T-0\n    approval: {until: T-1h}\n"),
+    "time zone": ("phases:", "time_zone: Berlin\nphases:"),
+    "hours": ("phases:", "windows: [{days: [sat]}, {from: 10:00, to: 10:00}]\nphases:"),
+    "dates": ("phases:", "freeze: [2026-12-24, {from: 2026-12-31, to: 2026-12-27}]\nphases:"),
     "rollback of a rollback": (
         "    - name: drop-profile\n      worker_id: vpn\n",
         "    - name: drop-profile\n      on_failure: undo\n      worker_id: vpn\n",

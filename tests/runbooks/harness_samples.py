@@ -26,11 +26,17 @@ def csv(members: Iterable[str]) -> bytes:
 
 
 def runbook(
-    phases: Mapping[str, Sequence[str]], *, offsets: Mapping[str, str] | None = None, name: str = "moves", **parts: Any
+    phases: Mapping[str, Sequence[Any]],
+    *,
+    offsets: Mapping[str, str] | None = None,
+    approvals: Mapping[str, Any] | None = None,
+    name: str = "moves",
+    **parts: Any,
 ) -> str:
     """A runbook as YAML (which JSON is): steps are names, or names with more of a step after them as a mapping."""
     listed = [
         {"name": phase, "offset": (offsets or {}).get(phase, "T-0"), "steps": [as_step(one) for one in steps]}
+        | ({"approval": approvals[phase]} if phase in (approvals or {}) else {})
         for phase, steps in phases.items()
     ]
     source = parts.pop("data_source", {"type": "manual", "primary_key": "Upn"})

@@ -33,6 +33,7 @@ from lucius.domain.attempt import NULL
 from lucius.domain.errors import CallerError
 from lucius.domain.json_types import Moment, ref
 from lucius.runbooks.core import answers
+from lucius.runbooks.core.approvals import APPROVED, REFUSED
 from lucius.runbooks.core.definition.names import check_name
 from lucius.runbooks.core.states import BATCH
 from lucius.runbooks.service.views.members import MEMBER_FILTERS
@@ -145,6 +146,20 @@ async def cancel(call: Call) -> Response:
 async def resume(call: Call) -> Response:
     reason = await _reason(call)
     return answer(await call.context.runbooks.operations.resume(batch_id(call), call.caller.name, reason))
+
+
+async def approve(call: Call) -> Response:
+    return await _decide(call, APPROVED)
+
+
+async def refuse(call: Call) -> Response:
+    return await _decide(call, REFUSED)
+
+
+async def _decide(call: Call, decision: str) -> Response:
+    phase, reason = call.request.path_params["phase"], await _reason(call)
+    operations, caller = call.context.runbooks.operations, call.caller
+    return answer(await operations.decide(batch_id(call), phase, decision, caller.name, caller.may, reason))
 
 
 async def _reason(call: Call) -> str:

@@ -8,6 +8,7 @@ from lucius.api.operation import BODY_ERRORS, HELD_ERRORS, LIMIT, LIST_ERRORS, O
 
 NAME = Parameter("name", "path", "RunbookName", "The runbook's name")
 BATCH_ID = Parameter("batch_id", "path", "BatchId", "The batch's id, from the response that created it")
+PHASE = Parameter("phase", "path", "Name", "The phase's name")
 CURSOR = Parameter("cursor", "query", "IdCursor", "The `next` of the previous page")
 VERSION = Parameter("version", "query", "RunbookVersion", "This version instead of the newest")
 FROM = Parameter("from", "query", "RunbookVersion", "The version to compare")
@@ -60,6 +61,14 @@ def _batch(
         method="POST", path=f"/v1/batches/{{batch_id}}:{act}", name=name, handler=handler, summary=summary,
         tag="runbooks", role="operate", body=body, body_required=is_required, answer="BatchActed",
         errors=errors, parameters=(BATCH_ID,),
+    )  # fmt: skip
+
+
+def _phase(act: str, name: str, handler: Handler, summary: str) -> Operation:
+    return Operation(
+        method="POST", path=f"/v1/batches/{{batch_id}}/phases/{{phase}}:{act}", name=name, handler=handler,
+        summary=summary, tag="runbooks", role="operate", body="Reason", body_required=False,
+        answer="BatchActed", errors=ACT_ERRORS, parameters=(BATCH_ID, PHASE),
     )  # fmt: skip
 
 
@@ -184,6 +193,14 @@ RUNBOOK_OPERATIONS: tuple[Operation, ...] = (
     _batch(
         "add", "addMembers", batches.add, "Add members, which catch up", "MembersAdded", True,
         (*ACT_ERRORS, "MEMBERS_INVALID"),
+    ),
+    _phase(
+        "approve", "approvePhase", batches.approve,
+        "Approve a phase that needs it; neither its publisher nor the batch's creator may",
+    ),
+    _phase(
+        "refuse", "refusePhase", batches.refuse,
+        "Refuse a phase that needs approval: it and later ones do not begin, and the batch fails",
     ),
     _worker(
         "/v1/worker-jobs:pull", "pullWorkerJobs", worker_jobs.pull, "Take a worker's jobs, waiting for the first",

@@ -51,6 +51,8 @@ class AsyncBatches(Awaiting):
     grid = awaiting(batch_calls.grid, answers.JSON)
     export = awaiting(batch_calls.export, answers.CSV)
     advance = awaiting(batch_calls.advance, answers.JSON)
+    approve = awaiting(batch_calls.approve, answers.JSON)
+    refuse = awaiting(batch_calls.refuse, answers.JSON)
     cancel = awaiting(batch_calls.cancel, answers.JSON)
     resume = awaiting(batch_calls.resume, answers.JSON)
     retry = awaiting(batch_calls.retry, answers.JSON)

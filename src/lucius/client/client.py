@@ -50,6 +50,8 @@ class Batches(Blocking):
     grid = blocking(batch_calls.grid, answers.JSON)
     export = blocking(batch_calls.export, answers.CSV)
     advance = blocking(batch_calls.advance, answers.JSON)
+    approve = blocking(batch_calls.approve, answers.JSON)
+    refuse = blocking(batch_calls.refuse, answers.JSON)
     cancel = blocking(batch_calls.cancel, answers.JSON)
     resume = blocking(batch_calls.resume, answers.JSON)
     retry = blocking(batch_calls.retry, answers.JSON)

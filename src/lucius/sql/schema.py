@@ -36,6 +36,7 @@ from lucius.sql.runbook_tables import (
     TOKENS_AND_ABSENCES,
 )
 from lucius.sql.runbook_tenants import RUNBOOK_TENANTS
+from lucius.sql.runbook_wait_tables import RUNBOOK_WAITS
 from lucius.sql.schema_state import read_state
 from lucius.sql.search_tables import DROP_SEARCH_TABLES, SEARCH_TABLES, FillCorrelationIds
 
@@ -180,6 +181,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         oldest_program=12,
     ),
     Migration(22, "runbooks and batches of tenants", RUNBOOK_TENANTS, oldest_program=12),
+    Migration(23, "what batches and phases wait for", RUNBOOK_WAITS, oldest_program=12),
 )
 
 VERSION = MIGRATIONS[-1].version

@@ -9,6 +9,8 @@ one that joins. The worker answers by function, member and number of the job alo
 - `m4` joins while the first phase runs, and catches up;
 - all else succeeds.
 
+Nothing starts in the last ten minutes of an hour, and the second phase waits for two approvals.
+
 Kept out by construction, because there the order rightly decides: a removal that comes before or after its member's
 step has succeeded (so `m3`'s worker waits); members who change before or after a phase is dispatched (so the first
 phase is dispatched before they do, and the second after, though the messages about either may come when they like);
@@ -20,13 +22,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any
 
 from harness import OPERATOR, STILL_POLLING, Harness, Job, csv, failure, runbook, success
 
+from lucius.domain.errors import CallerError
 from lucius.domain.time import Instant
 from lucius.ports.bus import Delivery, DeliveryRef
+from lucius.runbooks.core.approvals import APPROVED
 from lucius.runbooks.core.messages import EVENTS_TOPIC, ORCHESTRATOR, read_result
 
 HOUR = 3_600
@@ -46,10 +51,13 @@ STORY = runbook(
         "two": [{"name": "c", "params": {"Upn": "{{Upn}}", "Text": "of {{Guid}}"}, **PATIENT}],
     },
     offsets={"one": "T-1h", "two": "T-0"},
+    approvals={"two": {"count": 2}},
+    windows=[{"from": f"{hour:02d}:00", "to": f"{hour:02d}:50"} for hour in range(24)],
     init=[{"name": "check", **PATIENT}, {"name": "open", **PATIENT}],
     on_member_removed=[{"name": "leave", **PATIENT}, {"name": "forget", **PATIENT}],
     rollbacks={"undo": [{"name": "stop", **PATIENT}, {"name": "tell", **PATIENT}]},
 )
+APPROVERS = ("key:anna", "key:bert", "key:cleo")
 ROUNDS_MAX = 3_000
 COPIES_MAX = 3
 
@@ -160,6 +168,8 @@ class Telling:
             self.is_changed = True
             await harness.operations.remove(1, ["m3"], OPERATOR)
             await harness.operations.add_members(1, csv(["m4"]), OPERATOR)
+        if self.is_changed:
+            await self._approve()
         seconds = 100 if self.random is None else self.random.choice([1, 60, 300, 900])
         if not self.is_changed:  # The second phase is not due before the members have changed.
             seconds = min(seconds, max(0, (self.end - harness.clock.now()) // 1000 - 1))
@@ -169,6 +179,14 @@ class Telling:
             await one.orchestrator.sweep()
             await one.orchestrator.resume()
             await one.send_rest()
+
+    async def _approve(self) -> None:
+        """Somebody approves the second phase, perhaps again, and perhaps when it has begun."""
+        names = APPROVERS if self.random is None else self.random.choices(APPROVERS, k=2)
+        for name in names:
+            harness = self.stands[0] if self.random is None else self.random.choice(self.stands)
+            with suppress(CallerError):
+                await harness.operations.decide(1, "two", APPROVED, name, lambda role: True)
 
     async def _is_over(self) -> bool:
         if self.harness.waiting or not self.is_changed:

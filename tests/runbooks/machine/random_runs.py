@@ -12,6 +12,7 @@ from random import Random
 from harness import FAILURE, OPERATOR, STILL_POLLING, THROTTLED, WORKER, Harness, Job, csv, runbook, success
 
 from lucius.domain.errors import CallerError
+from lucius.runbooks.core.definition.calendar_reading import read_calendar
 from lucius.runbooks.store.lease import LeaseLost
 from lucius.sql.runbook_tables import IS_OPEN
 
@@ -35,6 +36,10 @@ RULES = (
     "SELECT b.id FROM batches b JOIN phase_executions p ON p.batch_id = b.id"
     " WHERE b.status = 'completed' AND p.status = 'failed'",
     "SELECT id FROM batches WHERE status = 'failed' AND error_message IS NULL",
+    "SELECT b.id FROM batches b JOIN phase_executions p ON p.batch_id = b.id AND p.skip_cause = 'refused'"
+    " JOIN runbooks r ON r.id = b.runbook_id AND r.version = p.runbook_version WHERE b.status = 'completed'",
+    "SELECT l.id FROM phase_executions p JOIN phase_executions l ON l.batch_id = p.batch_id AND l.id > p.id"
+    " AND l.runbook_version = p.runbook_version WHERE p.skip_cause = 'refused' AND l.dispatched_at IS NOT NULL",
     "SELECT m.id FROM batch_members m WHERE m.status = 'active' AND m.failed_at IS NULL AND EXISTS (SELECT 1 FROM"
     " step_executions s WHERE s.batch_member_id = m.id AND s.status IN ('failed', 'poll_timeout', 'rolled_back'))",
     "SELECT s.id FROM step_executions s JOIN followup_executions f ON f.kind = 'rollback' AND f.parent_id = s.id"
@@ -44,6 +49,8 @@ RULES = (
     " WHERE m.status = 'removed' AND s.status IN ('pending', 'dispatched', 'polling')",
 )
 """What must never be found when a run has come to its end."""
+WINDOWS = [{"from": f"{hour:02d}:00", "to": f"{hour + 1:02d}:00"} for hour in range(0, 24, 2)]
+"""Of runs that have windows: every second hour."""
 POLLED = "poll-"
 """How the functions of steps that poll begin."""
 DRAIN_ROUNDS_MAX = 60
@@ -70,6 +77,9 @@ class RandomRun:
         self.harness = harness
         self.random = Random(seed)
         self.joined = 0
+        # By itself, so that the rest of a run is the same with windows and without.
+        self.others = Random(f"approvals of {seed}")
+        self.windows = WINDOWS if Random(f"windows of {seed}").random() < 0.4 else []
         self.acts = {
             self._tick: 6,
             self._handle: 8,
@@ -85,6 +95,8 @@ class RandomRun:
             self._cancel: 0.15,
             self._publish: 0.3,
         }
+        if self.others.random() < 0.4:
+            self.acts |= {self._approve: 3, self._refuse: 0.1}
 
     async def go(self, acts: int) -> None:
         await self.begin()
@@ -110,12 +122,21 @@ class RandomRun:
     async def check(self) -> None:
         for rule in RULES:
             await self._expect_none(rule)
+        await self._expect_sent_in_windows()
         taken = [job.id for job in self.harness.done]
         assert len(taken) == len(set(taken)), "a job was sent twice"
 
     async def _expect_none(self, rule: str) -> None:
         found = await self.harness.rows(rule)
         assert not found, f"{rule}: {found}"
+
+    async def _expect_sent_in_windows(self) -> None:
+        calendar = read_calendar({"windows": self.windows})
+        for table in ("step_executions", "init_executions", "followup_executions"):
+            kind = "kind" if table == "followup_executions" else "'step'"
+            sent = f"SELECT dispatched_at, {kind}, id FROM {table} WHERE dispatched_at IS NOT NULL"
+            for moment, what, number in await self.harness.rows(sent):
+                assert what == "rollback" or calendar.wait(moment) is None, f"{table} {number} was sent outside"
 
     async def drain(self) -> None:
         """Let everything come to its end."""
@@ -178,10 +199,17 @@ class RandomRun:
         if init and "on_failure" in init[0]:
             init[0]["on_failure"] = "undo-init"  # Init has no member for the other one.
         parts: dict[str, object] = {"init": init} if init else {}
+        if self.windows:
+            parts["windows"] = self.windows
         if self.random.random() < 0.3:
             parts["max_failures"] = self.random.choice([1, "40%"])
         if self.random.random() < 0.3:
             parts["max_parallel"] = self.random.choice([1, 2])
+        if self._approve in self.acts:
+            # By itself too, so that the rest of a run is the same.
+            otherwise = self.others.choice(["fail", "skip", "run"])
+            wanted = {"count": self.others.randint(1, 2), "until": "90m", "otherwise": otherwise}
+            parts["approvals"] = {self.others.choice(["one", "two"]): wanted}
         return runbook(
             {"one": [step("a"), step("b")], "two": [step("c"), step("d")]},
             offsets={"one": "T-1h", "two": "T-0"},
@@ -255,6 +283,17 @@ class RandomRun:
 
     async def _advance(self) -> None:
         await self.harness.operations.advance(await self._any_batch(), OPERATOR)
+
+    async def _decide(self, decision: str) -> None:
+        batch_id, name = await self._any_batch(), self.others.choice(["key:anna", "key:bert", "key:cleo"])
+        phase = self.others.choice(["one", "two"])
+        await self.harness.operations.decide(batch_id, phase, decision, name, lambda role: True)
+
+    async def _approve(self) -> None:
+        await self._decide("approved")
+
+    async def _refuse(self) -> None:
+        await self._decide("refused")
 
     async def _cancel(self) -> None:
         await self.harness.operations.cancel(await self._any_batch(), "enough", OPERATOR)

@@ -245,8 +245,8 @@ def export(connection: Connection, batch_id: int, out: Path | None) -> None:
 
 for command in (
     list_batches, show, grid, watch, why, events, export, operate.create, operate.add,
-    operate.remove, operate.retry, operate.resume, operate.advance, operate.cancel, operate.confirm_move,
-    operate.keep, operate.send_again,
+    operate.remove, operate.retry, operate.resume, operate.advance, operate.approve, operate.refuse, operate.cancel,
+    operate.confirm_move, operate.keep, operate.send_again,
 ):  # fmt: skip
     batch.add_command(command)
 

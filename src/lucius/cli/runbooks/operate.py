@@ -167,7 +167,50 @@ def resume(connection: Connection, batch_id: int, reason: str, output: str) -> N
 def advance(connection: Connection, batch_id: int, reason: str, output: str) -> None:
     """Begin a batch's next phase now, regardless of when it is due."""
     answer = act(connection, batch_id, "advance", given(reason=reason))
-    say(answer, output, f"Batch {batch_id}: phase {text_of(answer.get('phase'))} begins.")
+    begins = "was not approved in time and does not begin" if answer.get("approvals_missing") else "begins"
+    say(answer, output, f"Batch {batch_id}: phase {text_of(answer.get('phase'))} {begins}.")
+
+
+phase_argument = click.argument("phase")
+
+
+@click.command()
+@batch_argument
+@phase_argument
+@reason_option
+@output_option
+@click.pass_obj
+def approve(connection: Connection, batch_id: int, phase: str, reason: str, output: str) -> None:
+    """Approve a phase that needs approval.
+
+    Neither who published the runbook's version nor who created the batch may approve, and nobody counts twice. The
+    phase begins when it is due and has all its approvals.
+    """
+    answer = _decide(connection, batch_id, phase, "approve", reason)
+    missing = int(answer.get("approvals_missing") or 0)
+    left = f"it needs {counted(missing, 'more approval')}" if missing else "it has all its approvals"
+    say(answer, output, f"Batch {batch_id}: phase {phase} is approved, and {left}.")
+
+
+@click.command()
+@batch_argument
+@phase_argument
+@reason_option
+@output_option
+@click.pass_obj
+def refuse(connection: Connection, batch_id: int, phase: str, reason: str, output: str) -> None:
+    """Refuse a phase that needs approval.
+
+    Neither that phase nor a later one begins. Phases that run finish; then the batch ends failed. A refusal cannot be
+    taken back.
+    """
+    answer = _decide(connection, batch_id, phase, "refuse", reason)
+    say(answer, output, f"Batch {batch_id}: phase {phase} is refused. Neither it nor a later phase begins.")
+
+
+def _decide(connection: Connection, batch_id: int, phase: str, verb: str, reason: str) -> dict[str, Any]:
+    with connection.open() as client:
+        return client.run(batch_calls.decide(batch_id, phase, verb, given(reason=reason)))
 
 
 @click.command()

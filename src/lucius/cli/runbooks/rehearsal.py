@@ -5,6 +5,7 @@ Neither needs a server: the runbook is a file, and its members are a CSV or gene
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from lucius.cli.runbooks.files import member_fault, read_moment
 from lucius.cli.serve.server import server_packages
 
 if TYPE_CHECKING:
+    from lucius.runbooks.core.definition.calendar import Freeze
     from lucius.runbooks.core.source_members import Members
     from lucius.runbooks.rehearsal.behaviour import Behaviour
     from lucius.runbooks.rehearsal.plan import RehearsalPlan
@@ -86,7 +88,8 @@ def plan(
 
         content = read_file(file, RUNBOOK_BYTES_MAX)
         members = members_of(content, csv, start)
-        made = make_plan(content, members, start, now if now is not None else now_millis(), keys, limit)
+        of_files = freezes_of(content)
+        made = make_plan(content, members, start, now if now is not None else now_millis(), keys, limit, of_files)
     if output == "json":
         show_json(to_json(made))
     else:
@@ -151,7 +154,8 @@ def rehearse(
         else:
             members = made_up_members(runbook, count or 0, start or 0)
         chosen = behaviour_of(behaviour, mix)
-        report = asyncio.run(rehearsal.rehearse(content, members, start, chosen, seed, now=now))
+        of_files = freezes_of(content)
+        report = asyncio.run(rehearsal.rehearse(content, members, start, chosen, seed, now=now, of_files=of_files))
     if csv_out is not None:
         write_misses(csv_out, report)
     if output == "json":
@@ -205,6 +209,14 @@ def members_of(content: bytes, csv: Path, start: int | None) -> Members:
     return csv_members(read_file(csv, CSV_BYTES_MAX), read_runbook(content), start)
 
 
+def freezes_of(content: bytes) -> list[Freeze]:
+    """In the calendar files that the runbook names, by variables of this command's environment."""
+    from lucius.runbooks.core.definition.reading import read_runbook
+    from lucius.runbooks.sources.calendars import read_calendars
+
+    return read_calendars(content, read_runbook(content).calendar, os.environ, (), now_millis())
+
+
 def behaviour_of(file: Path | None, mix: dict[str, Any]) -> Behaviour:
     from lucius.runbooks.rehearsal.behaviour import parse_options, read_behaviour
 
@@ -238,6 +250,8 @@ def show_plan(plan: RehearsalPlan) -> None:
     if len(plan.batches) > BATCHES_SHOWN_MAX:
         more = counted(len(plan.batches) - BATCHES_SHOWN_MAX, "more batch", "more batches")
         show_lines(["", f"… and {more}: see --output json."])
+    if waits := tables.planned_waits(plan.batches) + tables.approval_sentences(plan.batches):
+        show_sentences(["", *waits[:BATCHES_SHOWN_MAX]])
     if too_short := tables.window_sentences(plan.batches):
         show_sentences(["", *too_short[:BATCHES_SHOWN_MAX]])
     show_lines(["", "Steps" + (" (at worst: of the first batch)" if len(plan.batches) > 1 else ""), ""])
@@ -264,6 +278,10 @@ def show_report(report: Report, took_seconds: float, csv_out: Path | None) -> No
     if len(report.batches) > BATCHES_SHOWN_MAX:
         left_out = counted(len(report.batches) - BATCHES_SHOWN_MAX, "more batch", "more batches")
         show_lines(["", f"… and {left_out}: see --output json."])
+    if approvals := tables.approval_sentences(report.batches):
+        show_sentences(["", *approvals[:BATCHES_SHOWN_MAX], "The rehearsal takes approvals as given in time."])
+    if waits := tables.rehearsed_waits(report.batches):
+        show_sentences(["", *waits[:BATCHES_SHOWN_MAX]])
     show_lines([""])
     show_table(tables.worker_table(report))
     show_lines([""])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lucius.cli.output.formatting import counted, duration_text, text_of
@@ -12,7 +12,7 @@ from lucius.domain.time import iso
 
 if TYPE_CHECKING:
     from lucius.runbooks.rehearsal.behaviour import Behaviour
-    from lucius.runbooks.rehearsal.plan import BatchPlan, MemberPlan, RehearsalPlan, StepPlan
+    from lucius.runbooks.rehearsal.plan import BatchPlan, MemberPlan, PhasePlan, RehearsalPlan, StepPlan
     from lucius.runbooks.rehearsal.pool import Busiest
     from lucius.runbooks.rehearsal.report import BatchLine, Hold, Miss, PhaseLine, Report, StepLine
 
@@ -126,15 +126,46 @@ def phase_table(batch: BatchPlan) -> Table:
 
 
 def window_sentences(batches: Sequence[BatchPlan]) -> list[str]:
-    """The windows that are too short, each only once for all batches."""
-    found = [
-        f"Phase {text_of(phase.phase)} may take {span_text(phase.worst_seconds)} if everything times out, and has "
-        f"{span_text(phase.window_seconds)} until {text_of(phase.until)}."
-        for batch in batches
-        for phase in batch.phases
-        if phase.is_too_short
-    ]
-    return list(dict.fromkeys(found))
+    """The windows that are too short."""
+
+    def sentence(phase: PhasePlan) -> str | None:
+        if not phase.is_too_short:
+            return None
+        return (
+            f"Phase {text_of(phase.phase)} may take {span_text(phase.worst_seconds)} if everything times out, and has "
+            f"{span_text(phase.window_seconds)} until {text_of(phase.until)}."
+        )
+
+    return _each_once(sentence(phase) for batch in batches for phase in batch.phases)
+
+
+def planned_waits(batches: Sequence[BatchPlan]) -> list[str]:
+    """The phases that begin later than they are due, because of windows or freezes."""
+    return _each_once(_wait_sentence(phase, phase.begins_at) for batch in batches for phase in batch.phases)
+
+
+def rehearsed_waits(batches: Sequence[BatchLine]) -> list[str]:
+    return _each_once(_wait_sentence(phase, phase.began_at) for batch in batches for phase in batch.phases)
+
+
+def approval_sentences(batches: Sequence[BatchPlan] | Sequence[BatchLine]) -> list[str]:
+    """The phases that need approval."""
+    phases = [phase for batch in batches for phase in batch.phases]
+    return _each_once(
+        f"Phase {text_of(phase.phase)} needs {phase.approval}." if phase.approval else None for phase in phases
+    )
+
+
+def _wait_sentence(phase: PhasePlan | PhaseLine, begins_at: int | None) -> str | None:
+    if phase.waits_because is None:
+        return None
+    begins = "does not begin" if begins_at is None else f"begins at {at_text(begins_at)}"
+    return f"Phase {text_of(phase.phase)}, due at {at_text(phase.due_at)}, {begins}: {text_of(phase.waits_because)}."
+
+
+def _each_once(sentences: Iterable[str | None]) -> list[str]:
+    """Batches have the same phases."""
+    return list(dict.fromkeys(sentence for sentence in sentences if sentence is not None))
 
 
 def step_table(batch: BatchPlan) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from urllib.parse import quote
 
 from lucius.client.call import Json, Pause, Script, get, post
 from lucius.client.calls.pages import given, paged
@@ -98,6 +99,20 @@ def advance(batch_id: int, *, reason: str | None = None) -> Script[Json]:
 def cancel(batch_id: int, *, reason: str | None = None) -> Script[Json]:
     """Send nothing more; jobs that workers hold may finish, and rollbacks continue."""
     return (yield from act(batch_id, "cancel", given(reason=reason)))
+
+
+def approve(batch_id: int, phase: str, *, reason: str | None = None) -> Script[Json]:
+    """Approve a phase that needs it; neither who published the version nor who created the batch may."""
+    return (yield from decide(batch_id, phase, "approve", given(reason=reason)))
+
+
+def refuse(batch_id: int, phase: str, *, reason: str | None = None) -> Script[Json]:
+    """Refuse a phase that needs approval: it and later ones do not begin, and the batch fails."""
+    return (yield from decide(batch_id, phase, "refuse", given(reason=reason)))
+
+
+def decide(batch_id: int, phase: str, verb: str, body: Json) -> Script[Json]:
+    return content_of((yield post(f"{batch_path(batch_id)}/phases/{quote(phase, safe='')}:{verb}", body)))
 
 
 def resume(batch_id: int, *, reason: str | None = None) -> Script[Json]:

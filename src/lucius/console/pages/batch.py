@@ -130,6 +130,8 @@ PAGE = Page(
         "cancelled": "The batch is cancelled. Jobs that workers hold may still finish.",
         "resumed": "The batch continues.",
         "advanced": "The next phase begins.",
+        "approved": "The phase is approved. It begins when it is due and has all its approvals.",
+        "refused": "The phase is refused: neither it nor a later one begins.",
         "confirmed": "The source is confirmed: its next reading may remove the missing members.",
         "moved": "The held members leave this batch for their new date.",
         "kept": "The held members stay in this batch and go on.",

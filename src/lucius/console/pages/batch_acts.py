@@ -9,8 +9,10 @@ from lucius.console.forms import FORM_BYTES_MAX, Form
 from lucius.console.page import NOTICE, Act, View
 from lucius.console.pages.batch_address import batch_id
 from lucius.domain.errors import CallerError
+from lucius.runbooks.core.approvals import APPROVED, REFUSED
 from lucius.runbooks.sources.rows import KEY_CHARS_MAX
 
+PHASE_CHARS_MAX = 100
 ActOnBatch = Callable[[View, int, Form, str], Awaitable[object]]
 
 
@@ -84,7 +86,18 @@ async def _keep(view: View, number: int, form: Form, reason: str) -> None:
     await view.context.runbooks.operations.keep(number, _keys(form) or None, view.visitor.principal.name, reason)
 
 
+def _decider(decision: str) -> ActOnBatch:
+    async def decide(view: View, number: int, form: Form, reason: str) -> None:
+        caller = view.visitor.principal
+        operations = view.context.runbooks.operations
+        await operations.decide(number, form.text("phase", PHASE_CHARS_MAX), decision, caller.name, caller.may, reason)
+
+    return decide
+
+
 ACTS = (
+    _act("approve", "approved", _decider(APPROVED)),
+    _act("refuse", "refused", _decider(REFUSED)),
     _act("retry", "retried", _retry),
     _act("remove", "removed", _remove),
     _act("add", "added", _add),

@@ -238,6 +238,22 @@ class PhaseStep(TypedDict):
     counts: StepCounts
 
 
+class PhaseDecision(TypedDict):
+    by: str
+    decision: Annotated[str, stated(enum=["approved", "refused"])]
+    reason: str | None
+    at: Moment
+
+
+class PhaseApproval(TypedDict):
+    role: Annotated[str, stated(enum=["operate", "admin"])]
+    count: WholeNumber
+    missing: Annotated[WholeNumber, Meta(description="Approvals that are still needed")]
+    until: Moment
+    otherwise: Annotated[str, stated(enum=["fail", "skip", "run"])]
+    decisions: list[PhaseDecision]
+
+
 class BatchPhase(TypedDict):
     phase: str
     version: WholeNumber
@@ -247,6 +263,10 @@ class BatchPhase(TypedDict):
     error: str | None
     dispatched_at: Moment | None
     completed_at: Moment | None
+    waits_until: Annotated[
+        Moment | None, Meta(description="Until when it waits although it is due; null if it does not")
+    ]
+    approval: Annotated[PhaseApproval | None, Meta(description="Null if the phase needs none")]
     steps: list[PhaseStep]
 
 
@@ -336,6 +356,7 @@ class BatchActed(TypedDict):
     batch_id: Id
     status: NotRequired[BatchStatus]
     phase: NotRequired[str]
+    approvals_missing: NotRequired[Annotated[WholeNumber, Meta(description="That the phase needs before it begins")]]
     members: NotRequired[WholeNumber]
     steps: NotRequired[WholeNumber]
     init: NotRequired[bool]

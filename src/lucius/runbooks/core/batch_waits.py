@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from lucius.domain.time import Instant, iso
+from lucius.runbooks.core.approvals import Decision
 from lucius.runbooks.core.dead_messages import NONE_DEAD, DeadMessages
+from lucius.runbooks.core.definition.calendar import Wait
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.core.execution_waits import Absent, execution_waits, missing, nobody_absent
 from lucius.runbooks.core.messages import utc
+from lucius.runbooks.core.phase_waits import phase_begins
 from lucius.runbooks.core.records import FAILED as SOURCE_FAILED
 from lucius.runbooks.core.records import FROM_SOURCE, HELD, OK, Absence, Batch, Phase
+from lucius.runbooks.core.start_rules import phase_wait, sending_wait
 from lucius.runbooks.core.states import (
     BATCH_ENDED,
     DETECTED,
@@ -59,8 +63,15 @@ class BatchState(Struct, frozen=True, kw_only=True):
     """Outcome of the last reading of its runbook's source, and why."""
     source_detail: str | None = None
     dead: DeadMessages = NONE_DEAD
+    decisions: Sequence[Decision] = ()
+    """About phases that need approval."""
     now: Instant
     absent: Absent = nobody_absent
+
+    @property
+    def wait(self) -> Wait | None:
+        """Why nothing new is sent."""
+        return sending_wait(self.runbook, self.now)
 
 
 def batch_waits(state: BatchState) -> list[str]:
@@ -115,7 +126,9 @@ def _init(state: BatchState) -> list[str]:
     if state.dead.of_init() is not None or (current is not None and state.dead.of_execution(current) is not None):
         return []
     return [
-        "init is about to begin" if current is None else f"init {execution_waits(current, None, absent=state.absent)}"
+        "init is about to begin"
+        if current is None
+        else f"init {execution_waits(current, None, absent=state.absent, wait=state.wait)}"
     ]
 
 
@@ -133,7 +146,7 @@ def _running(state: BatchState, phase: Phase) -> str:
     lowest = min(open_, key=lambda one: one.step_index)
     steps_max = max(one.step_index for one in counts) + 1
     place = f"phase {phase.name} is at step {lowest.step_index + 1} of {steps_max} ({lowest.step_name})"
-    parts = _parts(open_, state.runbook.max_parallel, state.dead.in_flight("step", phase.id))
+    parts = _parts(open_, state, state.dead.in_flight("step", phase.id))
     absent = "".join(f"; {sentence}" for sentence in _absent_workers(state, phase, open_))
     return f"{place}: {', '.join(parts)}{absent}" if parts else f"{place}: its steps are about to be sent"
 
@@ -148,17 +161,21 @@ def _absent_workers(state: BatchState, phase: Phase, open_: Sequence[StepCount])
     return [sentence for worker_id in workers if (sentence := state.absent(worker_id)) is not None]
 
 
-def _parts(open_: Sequence[StepCount], max_parallel: int | None, dead: int) -> list[str]:
+def _parts(open_: Sequence[StepCount], state: BatchState, dead: int) -> list[str]:
+    max_parallel, wait = state.runbook.max_parallel, state.wait
     with_workers = sum(one.count for one in open_ if one.in_flight) - dead
     polling = sum(one.count for one in open_ if one.status == POLLING and not one.in_flight and not one.ready)
-    slots = sum(one.count for one in open_ if one.ready)
+    kept = sum(one.count for one in open_ if one.ready and one.status != POLLING) if wait else 0
+    slots = sum(one.count for one in open_ if one.ready) - kept
     retrying = sum(one.count for one in open_ if one.status == DISPATCHED and not one.in_flight and not one.ready)
     slot = f" for a free slot (max_parallel {max_parallel})" if max_parallel else " to be sent"
+    until = f" until {iso(wait.until_at)}: {wait.because}" if wait else ""
     sizes = (
         (with_workers, "is with a worker", "are with workers"),
         (dead, "waits for a dead message", "wait for dead messages"),
         (polling, "polls", "poll"),
         (slots, f"waits{slot}", f"wait{slot}"),
+        (kept, f"waits{until}", f"wait{until}"),
         (retrying, "waits for a retry", "wait for a retry"),
     )
     found = [(count, one if count == 1 else many) for count, one, many in sizes if count]
@@ -185,7 +202,10 @@ def _next_phase(state: BatchState) -> list[str]:
         return [f"phase {pending.name} starts manually: advance the batch"]
     if state.batch.held_at is not None:
         return []
-    due = f"phase {pending.name} is due at {iso(pending.due_at)}"
+    place = (state.batch, state.phases, state.decisions, state.now)
+    due = phase_begins(pending, state.runbook, *place)
     if not state.automation:
         return [due, f"automation is off for runbook {state.batch.runbook_name}: start it again"]
-    return [due if pending.due_at > state.now else f"{due}: the scheduler starts it at its next round"]
+    wait = phase_wait(state.runbook, state.batch, pending, state.phases, state.decisions, state.now)
+    is_next = pending.due_at <= state.now and wait is None
+    return [f"{due}: the scheduler starts it at its next round" if is_next else due]

@@ -59,7 +59,8 @@ class Execution(ExecutionState):
         else:
             self._move(DISPATCHED)
             self.dispatched_at = now
-        if self.timeout_at is None:  # A throttled job that is sent again keeps its deadline.
+        # A throttled job that is sent again keeps its deadline, unless that passed while it waited for its turn.
+        if self.timeout_at is None or self.timeout_at <= now:
             self.timeout_at = after(now, step.timeout_seconds)
         self._set_wake()
 

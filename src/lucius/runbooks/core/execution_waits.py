@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lucius.domain.time import after, iso
+from lucius.runbooks.core.definition.calendar import Wait
 from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.core.records import Absence
+from lucius.runbooks.core.start_rules import is_sent_anyway
 from lucius.runbooks.core.states import (
     POLLING,
 )
@@ -23,9 +25,13 @@ def nobody_absent(worker_id: str) -> str | None:
 
 
 def execution_waits(
-    one: Execution, max_parallel: int | None, retries_max: int | None = None, absent: Absent = nobody_absent
+    one: Execution,
+    max_parallel: int | None,
+    retries_max: int | None = None,
+    absent: Absent = nobody_absent,
+    wait: Wait | None = None,
 ) -> str:
-    """What an open execution waits for."""
+    """What an open execution waits for. `wait`: why its batch sends nothing new."""
     head = f"step {one.step_name}"
     deadline = "" if one.poll_deadline is None else f", gives up at {iso(one.poll_deadline)}"
     if one.in_flight:
@@ -39,6 +45,8 @@ def execution_waits(
     if one.retry_at is not None:
         used = f"{one.retries_used} of {retries_max} used" if retries_max else f"{one.retries_used} used"
         return f"{head} retries at {iso(one.retry_at)} ({used}): last error {clipped(one.error_message)}"
+    if one.ready and wait is not None and not is_sent_anyway(one):
+        return f"{head} waits until {iso(wait.until_at)}: {wait.because}"
     if one.ready:
         slot = f" (max_parallel {max_parallel})" if max_parallel else ""
         return f"{head} waits for a free slot{slot}"

@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from lucius.domain.time import Instant, iso
+from lucius.domain.time import Instant
+from lucius.runbooks.core.approvals import Decision
 from lucius.runbooks.core.dead_messages import NONE_DEAD, DeadMessages, explain
+from lucius.runbooks.core.definition.calendar import Wait
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.core.execution_waits import Absent, clipped, execution_waits, missing, nobody_absent
 from lucius.runbooks.core.messages import utc
+from lucius.runbooks.core.phase_waits import phase_begins
 from lucius.runbooks.core.records import Absence, Batch, Phase
 from lucius.runbooks.core.states import (
     ACTIVE,
@@ -42,6 +45,11 @@ class MemberState(Struct, frozen=True, kw_only=True):
     held_for: Instant | None = None
     """The date that the source has moved it to, while nobody has decided about that."""
     dead: DeadMessages = NONE_DEAD
+    decisions: Sequence[Decision] = ()
+    """About phases that need approval."""
+    now: Instant
+    wait: Wait | None = None
+    """Why its batch sends nothing new."""
     absent: Absent = nobody_absent
 
 
@@ -95,7 +103,7 @@ def _chain(state: MemberState, one: Execution) -> str:
     dead = state.dead.of_execution(one)
     if dead is not None:
         return explain(dead)
-    name = f"{one.kind} {execution_waits(one, None, absent=state.absent)}"
+    name = f"{one.kind} {execution_waits(one, None, absent=state.absent, wait=state.wait)}"
     if one.in_flight or one.ready or one.retry_at is not None or one.status == POLLING:
         return name
     if one.kind == "removal" and any(step.in_flight for step in state.steps):
@@ -111,7 +119,8 @@ def _head(state: MemberState, head: Execution) -> str:
     if dead is not None:
         return explain(dead)
     if head.status != PENDING or head.ready:
-        return execution_waits(head, state.runbook.max_parallel, state.retries.get(head.id), state.absent)
+        retries = state.retries.get(head.id)
+        return execution_waits(head, state.runbook.max_parallel, retries, state.absent, state.wait)
     if phase is None or phase.status == PENDING:
         return f"step {head.step_name} waits for its phase to begin"
     at_barrier = state.barriers.get(phase.id)
@@ -129,5 +138,6 @@ def _next_phase_of(state: MemberState) -> str | None:
         return None
     if state.batch.advance == "manual":
         return f"phase {pending.name} starts manually: advance the batch"
+    every = sorted(state.phases.values(), key=lambda phase: phase.id)
     off = "" if state.automation else ", and automation is off"
-    return f"phase {pending.name} is due at {iso(pending.due_at)}{off}"
+    return f"{phase_begins(pending, state.runbook, state.batch, every, state.decisions, state.now)}{off}"

@@ -51,6 +51,10 @@ class Batch(Struct):
     """Whether the columns of its data table are known."""
     change_number: int
     """Of the newest change that was recorded of it."""
+    wait_until: Instant | None
+    """Set while ready steps wait for this time, at which they may be sent."""
+    created_by: str | None
+    """The scheduler, or who created it by hand; None in rows older than this column."""
 
 
 class Phase(Struct):
@@ -67,6 +71,9 @@ class Phase(Struct):
     barrier_index: int | None
     failures_forgiven: int
     error_message: str | None
+    wait_until: Instant | None
+    """Set while it is due and waits: the scheduler does not look at it before this time."""
+    skip_cause: str | None
 
 
 class Member(Struct):

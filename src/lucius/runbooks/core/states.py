@@ -77,8 +77,10 @@ BECAUSE_SUPERSEDED = "superseded"
 BECAUSE_INIT_FAILED = "init_failed"
 BECAUSE_OVERDUE = "overdue"
 BECAUSE_UNMADE = "never_made_whole"
+BECAUSE_UNAPPROVED = "not_approved"
+BECAUSE_REFUSED = "refused"
 """Why a phase was skipped, besides `batch_stopped` and `superseded`. Retrying init restores the phases that its
-failure skipped."""
+failure skipped. A batch with a phase that was refused ends failed."""
 REVOCABLE = frozenset({BECAUSE_FAILED, BECAUSE_LIMIT, BECAUSE_STOPPED})
 """Causes of a cancellation that a retry undoes."""
 

@@ -30,7 +30,7 @@ def create_batch(
     batch_id = yield from batches.create(
         NewBatch(
             runbook_id=row.id, start=start, detected_at=turn.now, runbook_name=row.name,
-            tenant_id=tenant_of_runbook(row.name), origin=origin, advance=advance,
+            tenant_id=tenant_of_runbook(row.name), origin=origin, advance=advance, created_by=turn.actor,
         )
     )  # fmt: skip
     yield from turn.lock([batch_id])

@@ -9,15 +9,18 @@ import msgspec
 
 from lucius.ports.bus import Message
 from lucius.ports.database import Script
+from lucius.runbooks.core.definition.calendar import Wait
 from lucius.runbooks.core.definition.model import Runbook, Step
 from lucius.runbooks.core.definition.templates import UnknownVariable, finish, outputs_of
 from lucius.runbooks.core.execution import Execution
-from lucius.runbooks.core.messages import JOBS_TOPIC
+from lucius.runbooks.core.messages import JOBS_TOPIC, utc
 from lucius.runbooks.core.records import Batch
+from lucius.runbooks.core.start_rules import sending_wait
+from lucius.runbooks.core.states import BATCH_ENDED
 from lucius.runbooks.core.steps import step_of
 from lucius.runbooks.engine.facts import note_ending, touch
 from lucius.runbooks.engine.turn import Turn
-from lucius.runbooks.store import executions, followups, inits, steps
+from lucius.runbooks.store import batches, executions, followups, inits, steps
 from lucius.runbooks.store.executions import ALL_TABLES, STEPS
 
 SEND_MAX = 500
@@ -29,19 +32,35 @@ _decode = msgspec.json.decode
 
 def dispatch(turn: Turn, batch: Batch) -> Script[None]:
     """Send ready steps. Call after `progress`, when every change is written."""
+    wait = sending_wait((yield from turn.runbook(batch)), turn.now)
+    yield from _note_wait(turn, batch, wait)
     for table in ALL_TABLES:
         free = SEND_MAX
         if table == STEPS:
             free = min(free, (yield from _free_slots(turn, batch)))
         if free <= 0:
             continue
-        ready = turn.changes.hold((yield from executions.ready(table, batch.id, free)))
+        ready = turn.changes.hold((yield from executions.ready(table, batch.id, free, anyway=wait is not None)))
         if len(ready) == SEND_MAX:
             turn.unfinished.add(batch.id)
         values = yield from _output_values(turn, batch, [one for one in ready if one.late_json is not None])
         for one in ready:
             runbook = yield from turn.runbook(batch, one.version)
             _send(turn, batch, one, step_of(runbook, one), values)
+
+
+def _note_wait(turn: Turn, batch: Batch, wait: Wait | None) -> Script[None]:
+    """Record since when and until when the batch has steps that must wait."""
+    if wait is not None and not (yield from executions.has_waiting(batch.id)):
+        wait = None
+    until_at = None if wait is None else wait.until_at
+    if until_at == batch.wait_until:
+        return
+    yield from batches.set_wait(batch, until_at)
+    if wait is not None:
+        turn.note("steps-wait", batch, until=utc(wait.until_at), reason=wait.because)
+    elif batch.status not in BATCH_ENDED:
+        turn.note("steps-continue", batch)
 
 
 def _free_slots(turn: Turn, batch: Batch) -> Script[int]:

@@ -7,8 +7,10 @@ from functools import partial
 from lucius.ports.database import Script
 from lucius.runbooks.core import making, messages
 from lucius.runbooks.core.definition.variables import known_outputs
+from lucius.runbooks.core.messages import utc
 from lucius.runbooks.core.records import Batch, Phase
 from lucius.runbooks.core.states import ACTIVE, BECAUSE_FAILED, PENDING
+from lucius.runbooks.engine import approvals
 from lucius.runbooks.engine.members import BEGUN, add_member
 from lucius.runbooks.engine.turn import Take, Turn
 from lucius.runbooks.store import members, phases, steps
@@ -61,18 +63,23 @@ def dispatch_phase(turn: Turn, batch: Batch, phase: Phase, last_id: int) -> Scri
 
 
 def make_page(phase_id: int, batch_id: int, after_id: int, turn: Turn) -> Script[int | None]:
-    """One transaction per page; None also when the phase must no longer begin."""
+    """One transaction per page; None also when the phase must not begin, or not yet."""
     found = yield from _load(turn, phase_id, batch_id)
     return None if found is None else (yield from make_steps(turn, *found, after_id))
 
 
 def begin(phase_id: int, batch_id: int, last_id: int, turn: Turn) -> Script[bool]:
     found = yield from _load(turn, phase_id, batch_id)
-    return False if found is None else (yield from dispatch_phase(turn, *found, last_id))
+    if found is None:
+        return False
+    state = yield from approvals.state_of(turn, *found)
+    if state is not None and state.missing:
+        turn.note("approval-expired", found[0], phase=found[1].name, otherwise="run", reason=state.expired)
+    return (yield from dispatch_phase(turn, *found, last_id))
 
 
 def _load(turn: Turn, phase_id: int, batch_id: int) -> Script[tuple[Batch, Phase] | None]:
-    """Lock the batch and check that the phase may still begin."""
+    """Lock the batch and check that the phase may begin now."""
     yield from turn.lock([batch_id])
     found = yield from phases.by_ids([phase_id])
     batch = turn.batches.get(batch_id)
@@ -80,7 +87,26 @@ def _load(turn: Turn, phase_id: int, batch_id: int) -> Script[tuple[Batch, Phase
         return None
     if batch.status != ACTIVE or batch.held_at is not None:  # It was active when the phase became due.
         return None
+    if (yield from _waits(turn, batch, found[0])):
+        return None
     return batch, found[0]
+
+
+def _waits(turn: Turn, batch: Batch, phase: Phase) -> Script[bool]:
+    """Whether a phase that is due has to wait, or does not begin at all; if it waits, until when is recorded."""
+    wait = yield from approvals.wait_of(turn, batch, phase)
+    state = yield from approvals.state_of(turn, batch, phase)
+    if wait is None:
+        has_expired = state is not None and state.missing > 0
+        return state is not None and has_expired and not (yield from approvals.expire(turn, batch, phase, state))
+    if phase.wait_until == wait.until_at:
+        return True
+    yield from phases.set_wait(phase.id, wait.until_at)
+    if state is not None and state.outcome(turn.now) == "wait":
+        approvals.phase_begins_to_wait(turn, batch, phase, state)
+    else:
+        turn.note("phase-waits", batch, phase=phase.name, until=utc(wait.until_at), reason=wait.because)
+    return True
 
 
 async def begin_phase(take: Take, phase_id: int, batch_id: int) -> None:

@@ -15,6 +15,7 @@ from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.records import Batch, Head, Phase
 from lucius.runbooks.core.states import (
     ACTIVE,
+    BECAUSE_REFUSED,
     COMPLETED,
     DISPATCHED,
     FAILED,
@@ -124,8 +125,10 @@ def close_batch(turn: Turn, batch: Batch) -> Script[None]:
     if (yield from moves.held(batch.id, 1)):
         return
     failed = [phase.name for phase in every if phase.status == FAILED]
-    status = FAILED if failed else COMPLETED
-    yield from end_batch(turn, batch, status, f"phases failed: {', '.join(failed)}" if failed else None)
+    reasons = [f"phases failed: {', '.join(failed)}"] if failed else []
+    refused = [one for one in every if one.skip_cause == BECAUSE_REFUSED and one.version == batch.version]
+    reasons += [one.error_message or "" for one in refused[:1]]
+    yield from end_batch(turn, batch, FAILED if reasons else COMPLETED, "; ".join(reasons) or None)
 
 
 def end_batch(turn: Turn, batch: Batch, status: str, reason: str | None) -> Script[None]:

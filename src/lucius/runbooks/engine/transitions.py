@@ -30,6 +30,7 @@ def move_batch(turn: Turn, batch: Batch, row: RunbookRow, runbook: Runbook) -> S
     yield from batches.follow_version(batch, row.id)
     batch.runbook_id, batch.version, batch.data_table = row.id, row.version, row.data_table
     yield from add_phases(turn, batch, row, runbook, skips_overdue=row.overdue_behavior == "ignore")
+    turn.touch(batch.id)  # Steps that wait may be sent now, if the new version's windows allow it.
     turn.note("version-changed", batch, before=old, after=row.version, overdue=row.overdue_behavior)
     init_runs = batch.status == INIT_DISPATCHED
     if init_runs:

@@ -109,7 +109,8 @@ class Sweeper:
 
     async def resume(self) -> None:
         """Find batches with ready steps that no turn is sending: after a crash, or when a slot becomes free."""
-        self._unfinished |= await self.turns.database.read(executions.ready_batches)
+        now = self.turns.clock.now()
+        self._unfinished |= await self.turns.database.read(lambda: executions.ready_batches(now))
         if self._unfinished:
             self._more.set()
 

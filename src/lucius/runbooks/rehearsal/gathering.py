@@ -8,6 +8,8 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from lucius.ports.database import Script
+from lucius.runbooks.core.definition.calendar import Wait
+from lucius.runbooks.core.definition.compare import approval_text
 from lucius.runbooks.core.definition.durations import show_offset
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.records import Batch, Phase
@@ -55,7 +57,7 @@ def _gather_batch(runbook: Runbook, batch: Batch, found: Found) -> Script[None]:
     lines, stopped = [], []
     for phase in phases:
         rows = yield from rehearsals.steps_of_phase(phase.id)
-        line, misses = _phase(batch, phase, of_phase[phase.name], rows, keys)
+        line, misses = _phase(batch, phase, of_phase[phase.name], rows, keys, runbook.calendar.wait(phase.due_at))
         lines.append(line)
         found.misses += misses
         failed = {row.member_id for row in rows if row.status in FAILURES}
@@ -70,7 +72,7 @@ def _gather_batch(runbook: Runbook, batch: Batch, found: Found) -> Script[None]:
                  reason=batch.error_message)
             for key in keys.values()
         ]  # fmt: skip
-    has_begun = batch.id not in (yield from verdicts.init_failed([batch.id])) and any(
+    has_begun = batch.id not in (yield from verdicts.stopped_early([batch.id])) and any(
         line.status == FAILED for line in lines
     )
     unsuccessful = (yield from verdicts.unsuccessful_counts([batch.id])).get(batch.id, 0)
@@ -100,7 +102,7 @@ def _hold(batch: Batch, stopped: Sequence[StepRow], waiting: tuple[str, ...]) ->
 
 
 def _phase(
-    batch: Batch, phase: Phase, window: Window, rows: Sequence[StepRow], keys: dict[int, str]
+    batch: Batch, phase: Phase, window: Window, rows: Sequence[StepRow], keys: dict[int, str], wait: Wait | None
 ) -> tuple[PhaseLine, list[Miss]]:
     of_member: dict[int, list[StepRow]] = {}
     for row in rows:
@@ -120,6 +122,8 @@ def _phase(
         status=phase.status,
         began_at=phase.dispatched_at,
         ended_at=phase.completed_at,
+        approval=None if window.phase.approval is None else approval_text(window.phase.approval),
+        waits_because=None if wait is None else wait.because,
         **outcomes,
         late=sum(miss.what == "late" for miss in misses),
         steps=_step_lines(rows),

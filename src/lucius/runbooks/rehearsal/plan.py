@@ -9,6 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from lucius.domain.time import Instant
+from lucius.runbooks.core.definition.calendar import Freeze
+from lucius.runbooks.core.definition.compare import approval_text
 from lucius.runbooks.core.definition.durations import show_offset
 from lucius.runbooks.core.definition.model import Runbook, Step
 from lucius.runbooks.core.definition.reading import RunbookInvalid, read_runbook
@@ -39,6 +41,12 @@ class PhasePlan(Struct, frozen=True, kw_only=True):
     phase: str
     offset: str
     due_at: Instant
+    begins_at: Instant
+    """When it is due, or when windows and freezes allow it."""
+    waits_because: str | None
+    """Why it begins later than it is due."""
+    approval: str | None
+    """Which approvals it needs before that, in words."""
     away_seconds: int
     """Negative if it is overdue."""
     is_overdue: bool
@@ -90,10 +98,16 @@ class RehearsalPlan(Struct, frozen=True, kw_only=True):
 
 
 def make_plan(
-    content: bytes, members: Members, start: Instant | None, now: Instant, keys: Sequence[str] = (), limit: int = 3
+    content: bytes,
+    members: Members,
+    start: Instant | None,
+    now: Instant,
+    keys: Sequence[str] = (),
+    limit: int = 3,
+    of_files: Sequence[Freeze] = (),
 ) -> RehearsalPlan:
     """`keys` are the members to show in full; without them the first `limit`. Raises `RunbookInvalid`."""
-    runbook = read_runbook(content)
+    runbook = read_runbook(content, of_files=of_files)
     starts = by_start(members, start)
     start_of = {key: moment for moment, batch in starts.items() for key in batch}
     chosen = [key for key in keys if key in start_of] if keys else list(start_of)[:limit]
@@ -142,17 +156,24 @@ def plan_batch(runbook: Runbook, start: Instant, members: int, now: Instant) -> 
 def _phase(runbook: Runbook, window: Window, members: int, now: Instant) -> PhasePlan:
     steps = window.phase.steps
     worst = steps_worst_seconds(runbook, steps, members, runbook.max_parallel)
+    wait = runbook.calendar.wait(window.due_at)
+    approval = window.phase.approval
+    begins_at = window.due_at if wait is None else wait.until_at
+    has_seconds = window.seconds_from(begins_at)
     return PhasePlan(
         phase=window.phase.name,
         offset=show_offset(window.phase.offset_minutes),
         due_at=window.due_at,
+        begins_at=begins_at,
+        approval=None if approval is None else approval_text(approval),
+        waits_because=None if wait is None else wait.because,
         away_seconds=(window.due_at - now) // 1000,
         is_overdue=window.due_at < now,
         steps=tuple(_step(step, members, runbook.max_parallel) for step in steps),
         worst_seconds=worst,
-        window_seconds=window.seconds,
+        window_seconds=has_seconds,
         until=window.until,
-        is_too_short=window.seconds is not None and worst > window.seconds,
+        is_too_short=has_seconds is not None and worst > has_seconds,
     )
 
 

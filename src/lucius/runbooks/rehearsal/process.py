@@ -34,7 +34,7 @@ def main() -> None:
 
 async def _rehearse(task: RehearsalTask) -> Report:
     content = task.yaml.encode()
-    runbook = read_runbook(content)
+    runbook = read_runbook(content, of_files=task.of_files)
     start = task.start
     has_times = runbook.source is not None and runbook.source.batch_time_column is not None
     if start is None and (task.csv is None or not has_times):
@@ -49,7 +49,7 @@ async def _rehearse(task: RehearsalTask) -> Report:
             " use 'lucius runbook rehearse'"
         )
     behaviour = read_behaviour(b"{}", task.options)
-    return await rehearse(content, members, start, behaviour, task.seed)
+    return await rehearse(content, members, start, behaviour, task.seed, of_files=task.of_files)
 
 
 def _shown(report: Report) -> object:

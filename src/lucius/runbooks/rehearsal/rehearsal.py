@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lucius.domain.time import Instant, after
+from lucius.runbooks.core.definition.calendar import Freeze
 from lucius.runbooks.core.definition.reading import read_runbook
 from lucius.runbooks.core.source_members import Members
 from lucius.runbooks.rehearsal.behaviour import Behaviour
@@ -28,11 +31,13 @@ async def rehearse(
     *,
     now: Instant | None = None,
     grain_seconds: float | None = None,
+    of_files: Sequence[Freeze] = (),
 ) -> Report:
     """Run it. `start` is the start of a single batch; without it each member has its own batch time. `now` is when
-    batches are created. The same arguments give the same report. Raises `RunbookInvalid`, `SourceError` and
+    batches are created, `of_files` the freezes in the files that the runbook names. The
+    same arguments give the same report. Raises `RunbookInvalid`, `SourceError` and
     `RehearsalFailed`."""
-    runbook = read_runbook(runbook_yaml)
+    runbook = read_runbook(runbook_yaml, of_files=of_files)
     behaviour = behaviour or Behaviour()
     starts = by_start(members, start)
     first_due = min(window.due_at for moment in starts for window in windows(runbook, moment))
@@ -41,7 +46,7 @@ async def rehearse(
     async with VolatileDatabase() as database:
         await upgrade(database)
         simulation = Simulation(database, runbook, behaviour, seed, begin, grain)
-        await simulation.prepare(runbook_yaml, members, starts)
+        await simulation.prepare(runbook_yaml, members, starts, of_files)
         await simulation.run()
         found = await database.read(lambda: gather(runbook))
     pool = simulation.pool

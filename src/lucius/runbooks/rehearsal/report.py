@@ -33,6 +33,10 @@ class PhaseLine(Struct, frozen=True, kw_only=True):
     status: str
     began_at: Instant | None
     ended_at: Instant | None
+    waits_because: str | None
+    """Why it could not begin when it was due."""
+    approval: str | None
+    """Which approvals it needs, in words. A rehearsal takes them as given in time."""
     done: int
     failed: int
     rolled_back: int

@@ -19,7 +19,7 @@ from lucius.runbooks.engine.turn import Turns
 from lucius.runbooks.rehearsal.task import RehearsalDone, RehearsalTask, read_done
 from lucius.runbooks.service.publishing import active_text
 from lucius.runbooks.service.scope import missing
-from lucius.runbooks.store import rehearsal_reports, runbooks
+from lucius.runbooks.store import freezes, rehearsal_reports, runbooks
 from lucius.runbooks.store.rehearsal_reports import RehearsalRow
 
 log = logging.getLogger("lucius.runbooks")
@@ -47,14 +47,15 @@ class Rehearsals:
     async def make(self, name: str, wish: RehearsalWish, actor: str) -> answers.Rehearsal:
         """Rehearse the active version, or the newest if none is active. Raises CONFLICT while another one runs."""
         version, text = await self._turns.database.read(lambda: active_text(name))
+        of_files = await self._turns.database.read(lambda: freezes.of_version(name, version))
         if self._running.locked():
             detail = "the server is rehearsing another runbook: try again in a moment"
             raise CallerError.of("CONFLICT", detail, retry_after_seconds=RETRY_AFTER_SECONDS)
         clock = self._turns.clock
         async with self._running:
             task = RehearsalTask(
-                yaml=text, csv=wish.csv, count=wish.count, start=wish.start, now=clock.now(), seed=wish.seed,
-                options=wish.options, members_max=MEMBERS_MAX,
+                yaml=text, of_files=of_files, csv=wish.csv, count=wish.count, start=wish.start, now=clock.now(),
+                seed=wish.seed, options=wish.options, members_max=MEMBERS_MAX,
             )  # fmt: skip
             done = await _run(task)
         if done.error is not None:

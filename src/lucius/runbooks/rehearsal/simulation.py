@@ -16,11 +16,13 @@ import msgspec
 from lucius.domain.callbacks import CallbackKey
 from lucius.domain.time import Instant, after
 from lucius.ports.database import Database, Script
+from lucius.runbooks.core.approvals import APPROVED, Decision
+from lucius.runbooks.core.definition.calendar import Freeze
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.grants import EverythingGranted
 from lucius.runbooks.core.job_tokens import JobTokens
 from lucius.runbooks.core.messages import utc
-from lucius.runbooks.core.records import BY_HAND
+from lucius.runbooks.core.records import BY_HAND, Batch
 from lucius.runbooks.core.source_members import Members
 from lucius.runbooks.core.states import Kind
 from lucius.runbooks.engine import facts
@@ -35,7 +37,7 @@ from lucius.runbooks.rehearsal.behaviour import Behaviour
 from lucius.runbooks.rehearsal.inside import RehearsalBus, RehearsalFailed, StrictObserver, VirtualClock
 from lucius.runbooks.rehearsal.pool import Job, Pool, SimulatedResult
 from lucius.runbooks.service.publishing import Publishing
-from lucius.runbooks.store import executions, phases, rehearsals, runbooks
+from lucius.runbooks.store import approvals, batches, executions, phases, rehearsals, runbooks
 from lucius.runbooks.store.data_tables import open_table
 from lucius.runbooks.store.executions import TABLES
 from lucius.runbooks.store.rehearsals import SentStep
@@ -86,9 +88,11 @@ class Simulation:
 
     # --- Preparation ----------------------------------------------------------------------------------------------
 
-    async def prepare(self, content: bytes, members: Members, starts: dict[Instant, list[str]]) -> None:
+    async def prepare(
+        self, content: bytes, members: Members, starts: dict[Instant, list[str]], of_files: Sequence[Freeze] = ()
+    ) -> None:
         """Publish the runbook and create its batches; then retire it, so that its source is not read."""
-        publishing = Publishing(self._turns, self._bus)
+        publishing = Publishing(self._turns, self._bus, of_files=of_files)
         await publishing.publish(content, ACTOR)
         for start, keys in starts.items():
             await self._turns.take(partial(self._make, members, start, keys), ACTOR)
@@ -101,7 +105,15 @@ class Simulation:
         table = yield from open_table(row.id, row.data_table, members.columns)
         yield from table.add(to_rows(members, keys, table.columns), turn.now, BY_HAND)
         yield from add_members(turn, batch, keys, announce=False, by_source=False)
+        yield from self._approve(turn, batch)
         yield from start_batch(turn, batch, self._runbook)
+
+    def _approve(self, turn: Turn, batch: Batch) -> Script[None]:
+        """Nobody decides in a rehearsal: approvals are taken as given in time."""
+        for phase in (yield from phases.of_batch(batch.id)):
+            wanted = self._runbook.phase(phase.name).approval
+            for number in range(wanted.count if wanted else 0):
+                yield from approvals.write(Decision(phase.id, f"{ACTOR}-{number}", APPROVED, None, turn.now))
 
     # --- Running ----------------------------------------------------------------------------------------------
 
@@ -134,11 +146,15 @@ class Simulation:
         for due_at in await self._database.read(rehearsals.next_polls):
             if due_at is not None:
                 self._expect_poll(due_at, self._grain)
-        ready = await self._database.read(executions.ready_batches)
+        ready = await self._ready_batches()
         if ready:
             self._unfinished |= ready
             await self._run_until_idle()
         return [*self._polls[:1], *([] if self.pool.next_at is None else [self.pool.next_at])]
+
+    async def _ready_batches(self) -> set[int]:
+        now = self.clock.now()
+        return await self._database.read(lambda: executions.ready_batches(now))
 
     async def _process(self, now: Instant) -> None:
         answers = self.pool.advance(now)
@@ -148,10 +164,12 @@ class Simulation:
         while self._polls and self._polls[0] <= now:
             self._polls_known.discard(heapq.heappop(self._polls))
             is_poll_due = True
-        phase_at, *wakes = await self._database.read(_due_moments)
+        phase_at, opens_at, *wakes = await self._database.read(_due_moments)
         if any(wake is not None and wake <= now for wake in wakes):
             while await self._orchestrator.sweep() >= facts.SWEEP_MAX:
                 pass
+        if opens_at is not None and opens_at <= now:
+            self._unfinished |= await self._ready_batches()
         if is_poll_due or (phase_at is not None and phase_at <= now):
             await self._scheduler.tick()
         await self._run_until_idle()
@@ -213,5 +231,5 @@ class Simulation:
 
 
 def _due_moments() -> Script[list[Instant | None]]:
-    """Due time of the next phase, and of the first step to wake in each table."""
-    return [(yield from phases.next_due()), *(yield from rehearsals.next_wakes())]
+    """When the next phase is due, when steps that wait may be sent, and the first wake-up in each table."""
+    return [(yield from phases.next_due()), (yield from batches.next_wait()), *(yield from rehearsals.next_wakes())]

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from lucius.domain.time import Instant
+from lucius.runbooks.core.definition.calendar import Freeze
 
 MISSES_KEPT_MAX = 500
 """Members that miss a window, in a report that the server keeps."""
@@ -15,6 +16,8 @@ MISSES_KEPT_MAX = 500
 
 class RehearsalTask(Struct, frozen=True, kw_only=True):
     yaml: str
+    of_files: list[Freeze] = []
+    """Freezes of the version's calendar files."""
     csv: str | None
     count: int
     """Members to make up if there is no CSV."""

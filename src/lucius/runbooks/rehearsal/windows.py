@@ -22,9 +22,8 @@ class Window(Struct, frozen=True):
     until: str | None
     """What happens then, in words."""
 
-    @property
-    def seconds(self) -> int | None:
-        return None if self.until_at is None else (self.until_at - self.due_at) // 1000
+    def seconds_from(self, begins_at: Instant) -> int | None:
+        return None if self.until_at is None else max(self.until_at - begins_at, 0) // 1000
 
 
 def windows(runbook: Runbook, start: Instant) -> list[Window]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from lucius.ports.database import Script
 from lucius.runbooks.core.answers import BatchActed, BatchMade
 from lucius.runbooks.core.comparison import chunks
 from lucius.runbooks.core.definition.model import Runbook
+from lucius.runbooks.core.messages import utc
 from lucius.runbooks.core.records import BY_HAND, Batch, Member, RunbookRow
 from lucius.runbooks.core.source_members import Members
 from lucius.runbooks.core.states import (
@@ -23,6 +24,7 @@ from lucius.runbooks.core.states import (
     FAILED,
     PENDING,
 )
+from lucius.runbooks.engine.approvals import expire, state_of, wait_of
 from lucius.runbooks.engine.batching import add_members, create_batch, remove_members
 from lucius.runbooks.engine.consequences import apply_consequences
 from lucius.runbooks.engine.detection import PAGE, start_work, to_rows
@@ -30,7 +32,7 @@ from lucius.runbooks.engine.moves import confirm_moves, keep_members
 from lucius.runbooks.engine.phases import begin_phase
 from lucius.runbooks.engine.progress import end_batch
 from lucius.runbooks.engine.turn import Turn, Turns, said
-from lucius.runbooks.service import retries
+from lucius.runbooks.service import approvals, retries
 from lucius.runbooks.service.csv_members import read_members_to_add
 from lucius.runbooks.service.scope import EVERYTHING, Scope, missing_batch
 from lucius.runbooks.sources.limits import SourceLimits
@@ -95,7 +97,7 @@ class Operations:
     async def advance(self, batch_id: int, actor: str, reason: str = "") -> BatchActed:
         """Begin the next phase that has not begun, whenever it is due."""
 
-        def find(turn: Turn, batch: Batch) -> Script[tuple[int, str]]:
+        def find(turn: Turn, batch: Batch) -> Script[tuple[int | None, BatchActed]]:
             _ensure_open(batch)
             if batch.status != "active":
                 raise CallerError.of("CONFLICT", f"batch {batch.id} is {batch.status}: its phases wait for its init")
@@ -104,12 +106,32 @@ class Operations:
             pending = [phase for phase in (yield from phases.of_batch(batch.id)) if phase.status == PENDING]
             if not pending:
                 raise CallerError.of("CONFLICT", f"every phase of batch {batch.id} has begun")
+            wait = yield from wait_of(turn, batch, pending[0])
+            if wait is not None:
+                detail = f"phase {pending[0].name} of batch {batch.id} waits until {utc(wait.until_at)}: {wait.because}"
+                raise CallerError.of("CONFLICT", f"{detail}; advance the batch when that is over")
             turn.note("batch-advanced", batch, phase=pending[0].name, **said(reason))
-            return pending[0].id, pending[0].name
+            state = yield from state_of(turn, batch, pending[0])
+            if state is not None and state.missing and not (yield from expire(turn, batch, pending[0], state)):
+                missing, status = state.missing, batch.status
+                return None, {
+                    "batch_id": batch_id, "phase": pending[0].name, "approvals_missing": missing, "status": status,
+                }  # fmt: skip
+            return pending[0].id, {"batch_id": batch_id, "phase": pending[0].name}
 
-        phase_id, name = await self._act(batch_id, actor, find)
-        await begin_phase(partial(self._turns.take, actor=actor), phase_id, batch_id)
-        return {"batch_id": batch_id, "phase": name}
+        phase_id, result = await self._act(batch_id, actor, find)
+        if phase_id is not None:
+            await begin_phase(partial(self._turns.take, actor=actor), phase_id, batch_id)
+        acted: BatchActed = result
+        return acted
+
+    async def decide(
+        self, batch_id: int, phase: str, decision: str, actor: str, may: Callable[[str], bool], reason: str = ""
+    ) -> BatchActed:
+        """Approve or refuse a phase that needs approval. `may`: whether the actor has a role."""
+        work = partial(approvals.decide, name=phase, decision=decision, may=may, reason=reason)
+        result: BatchActed = await self._act(batch_id, actor, work)
+        return result
 
     # --- Stopping and resuming ---------------------------------------------------------------------------------------
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -15,6 +17,7 @@ from lucius.ports.bus import Bus
 from lucius.ports.database import Script
 from lucius.runbooks.core import records
 from lucius.runbooks.core.answers import PublishedVersion, RunbookActed, RunbookLine, RunbookPublished, SourceState
+from lucius.runbooks.core.definition.calendar import Freeze
 from lucius.runbooks.core.definition.compare import Difference, differences
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.definition.names import data_table_name, tables_collide
@@ -24,10 +27,11 @@ from lucius.runbooks.core.records import Control, Version
 from lucius.runbooks.engine.turn import Turn, Turns, said
 from lucius.runbooks.service.scope import EVERYTHING, Scope, missing
 from lucius.runbooks.service.tenant_checks import check_tenant
+from lucius.runbooks.sources.calendars import read_calendars
 from lucius.runbooks.sources.connections import GrantedConnections
 from lucius.runbooks.sources.limits import ConnectionMissing, SourceError, SourceLimits
 from lucius.runbooks.sources.reading import preview
-from lucius.runbooks.store import controls, runbooks, trail
+from lucius.runbooks.store import controls, freezes, runbooks, trail
 from lucius.runbooks.store.runbooks import NewVersion
 
 OVERDUE = ("rerun", "ignore")
@@ -43,8 +47,11 @@ class Publishing:
         limits: SourceLimits | None = None,
         environ: Mapping[str, str] = {},
         own_files: Sequence[Path] = (),
+        of_files: Sequence[Freeze] | None = None,
     ) -> None:
-        """`limits`, `environ` and `own_files` are for reading the columns of sources."""
+        """`limits`, `environ` and `own_files` are for reading sources and calendars; `of_files` are the freezes of
+        calendars that are not to be read again."""
+        self._of_files = of_files
         self._turns = turns
         self._bus = bus
         limits = limits or SourceLimits()
@@ -86,6 +93,10 @@ class Publishing:
         # A hostile text may keep the parser busy for seconds, so it runs in a thread.
         runbook = await asyncio.to_thread(checked, content)
         await asyncio.to_thread(check_tenant, content, runbook, scope, self._turns.grants)
+        of_files = self._of_files
+        if of_files is None:
+            of_files = await asyncio.to_thread(self._read_calendars, content, runbook)
+        runbook = await asyncio.to_thread(checked, content, None, of_files)
         unchecked, missing = await self._check_columns(content, runbook)
         await self._declare({step.worker_id for step in runbook.steps})
         text = content.decode()
@@ -100,7 +111,9 @@ class Publishing:
             yield from controls.lock(runbook.name)
             latest = next(iter((yield from runbooks.versions(runbook.name))), None)
             known = None if latest is None else (yield from runbooks.text(runbook.name, latest.version))
-            if latest is not None and known == text and _is_same(latest, overdue_behavior, rerun_init):
+            frozen = [] if latest is None else (yield from freezes.of_version(runbook.name, latest.version))
+            is_known = known == text and frozen == list(of_files)
+            if latest is not None and is_known and _is_same(latest, overdue_behavior, rerun_init):
                 return _published(runbook.name, latest.version, False, unchecked, missing)
             version = latest.version + 1 if latest is not None else 1
             yield from runbooks.deactivate(runbook.name)
@@ -111,6 +124,7 @@ class Publishing:
                     rerun_init=rerun_init, created_at=turn.now, created_by=actor,
                 )
             )  # fmt: skip
+            yield from freezes.add(runbook.name, version, of_files)
             yield from controls.read_again(runbook.name)
             turn.events.append(
                 trail.entry(turn.now, "runbook-published", actor, runbook.name, version=version,
@@ -121,6 +135,11 @@ class Publishing:
         result = await self._turns.take(work, actor)
         self._turns.definitions.keep(result["version"], runbook)
         return result
+
+    def _read_calendars(self, content: bytes, runbook: Runbook) -> list[Freeze]:
+        files = GrantedConnections(self._environ, self._turns.grants, runbook.name)
+        with _told():
+            return read_calendars(content, runbook.calendar, files, self._own_files, self._turns.clock.now())
 
     async def _check_columns(self, content: bytes, runbook: Runbook) -> tuple[str | None, str | None]:
         """Check the text against the columns of its source; returns why that was not possible, if so, and the name of
@@ -201,9 +220,12 @@ class Publishing:
         return [shown_version(one) for one in found]
 
     async def compare(self, name: str, before: int, after: int) -> list[Difference]:
-        _, old = await self.text(name, before)
-        _, new = await self.text(name, after)
-        return await asyncio.to_thread(lambda: differences(read_runbook(old.encode()), read_runbook(new.encode())))
+        for version in (before, after):
+            await self.text(name, version)  # Says so if there is none.
+        old, new = [
+            await self._turns.database.read(partial(self._turns.definitions.get, name, one)) for one in (before, after)
+        ]
+        return differences(old, new)
 
 
 def _published(
@@ -215,10 +237,16 @@ def _published(
     }  # fmt: skip
 
 
-def checked(content: bytes, columns: Sequence[str] | None = None) -> Runbook:
+def checked(content: bytes, columns: Sequence[str] | None = None, of_files: Sequence[Freeze] = ()) -> Runbook:
     """The runbook; raises `RUNBOOK_INVALID` with the line of every fault."""
+    with _told():
+        return read_runbook(content, columns, of_files)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
     try:
-        return read_runbook(content, columns)
+        yield
     except RunbookInvalid as error:
         faults = [Fault("RUNBOOK_INVALID", one.pointer, f"line {one.line}: {one.message}") for one in error.faults]
         raise CallerError(faults) from error

@@ -81,8 +81,9 @@ class Queries:
     ) -> Paged[answers.Member]:
         """In joining order; `status` is one of `views.members.MEMBER_FILTERS`."""
         letters, definitions = await self._newest_letters() or (), self._turns.definitions
+        now = self._turns.clock.now()
         return await self._read(
-            lambda: members.member_page(batch_id, status, key, limit, after, definitions, letters, self._absent)
+            lambda: members.member_page(batch_id, status, key, limit, after, definitions, letters, now, self._absent)
         )
 
     async def _newest_letters(self) -> list[DeadLetter] | None:

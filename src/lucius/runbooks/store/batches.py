@@ -31,6 +31,7 @@ class NewBatch(Struct, frozen=True, kw_only=True):
     tenant_id: str | None
     origin: str
     advance: str
+    created_by: str
 
 
 LOCK = "SELECT id FROM batches WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE"
@@ -43,6 +44,8 @@ _HOLD = "UPDATE batches SET held_at = $2, hold_reason = $3 WHERE id = $1"
 _START_INIT = "UPDATE batches SET status = $3, init_dispatched_at = $4 WHERE id = $1 AND status = $2"
 _FOLLOW_VERSION = "UPDATE batches SET runbook_id = $2 WHERE id = $1"
 _SET_NAME = "UPDATE batches SET runbook_name = $2, tenant_id = $3 WHERE id = $1"
+_SET_WAIT = "UPDATE batches SET wait_until = $2 WHERE id = $1"
+_NEXT_WAIT = "SELECT MIN(wait_until) FROM batches WHERE wait_until IS NOT NULL"
 _SET_CANCELLED = "UPDATE batches SET cancelled_at = $2 WHERE id = $1"
 OPEN_FROM_SOURCE = (
     "SELECT id, batch_start_time FROM batches WHERE runbook_name = $1 AND completed_at IS NULL AND origin = 'source'"
@@ -119,6 +122,18 @@ def set_status(
     """Move a locked batch, and its record with it."""
     yield Run(_SET_STATUS, [(batch.id, batch.status, status, reason, completed_at)])
     batch.status, batch.error_message, batch.completed_at = status, reason, completed_at
+
+
+def set_wait(batch: Batch, until_at: Instant | None) -> Script[None]:
+    """Until when its ready steps wait; None: they do not."""
+    yield Run(_SET_WAIT, [(batch.id, until_at)])
+    batch.wait_until = until_at
+
+
+def next_wait() -> Script[Instant | None]:
+    """When the first batch with steps that wait may send them."""
+    moment: Instant | None = (yield Fetch(_NEXT_WAIT))[0][0]
+    return moment
 
 
 def start_init(batch: Batch, status: str, now: Instant) -> Script[None]:

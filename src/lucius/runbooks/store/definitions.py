@@ -7,7 +7,7 @@ from collections import OrderedDict
 from lucius.ports.database import Script
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.definition.reading import read_runbook
-from lucius.runbooks.store import runbooks
+from lucius.runbooks.store import freezes, runbooks
 
 KEPT_MAX = 256
 
@@ -27,7 +27,7 @@ class Definitions:
             text = yield from runbooks.text(name, version)
             if text is None:
                 raise RunbookMissing(f"runbook {name} has no version {version}")
-            found = read_runbook(text.encode())
+            found = read_runbook(text.encode(), of_files=(yield from freezes.of_version(name, version)))
             self.keep(version, found)
         return found
 

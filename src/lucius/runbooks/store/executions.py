@@ -45,7 +45,25 @@ BY_IDS = {table: f"{SELECT[table]} WHERE e.id = ANY($1::bigint[])" for table in 
 READY = {
     table: f"{SELECT[table]} WHERE e.batch_id = $1 AND e.ready = TRUE ORDER BY e.id LIMIT $2" for table in ALL_TABLES
 }
-READY_BATCHES = {table: f"SELECT DISTINCT batch_id FROM {table} WHERE ready = TRUE" for table in ALL_TABLES}
+_SENT_ANYWAY = {
+    STEPS: "e.status = 'polling'", INITS: "e.status = 'polling'",
+    FOLLOWUPS: "(e.kind = 'rollback' OR e.status = 'polling')",
+}  # fmt: skip
+"""As `start_rules.is_sent_anyway` says."""
+READY_ANYWAY = {
+    table: f"{SELECT[table]} WHERE e.batch_id = $1 AND e.ready = TRUE AND {_SENT_ANYWAY[table]} ORDER BY e.id LIMIT $2"
+    for table in ALL_TABLES
+}
+READY_WAITING = {
+    table: f"SELECT e.id FROM {table} e WHERE e.batch_id = $1 AND e.ready = TRUE AND NOT {_SENT_ANYWAY[table]}"
+    " ORDER BY e.id LIMIT 1"
+    for table in ALL_TABLES
+}
+READY_BATCHES = {
+    table: f"SELECT DISTINCT e.batch_id FROM {table} e JOIN batches b ON b.id = e.batch_id WHERE e.ready = TRUE"
+    f" AND (b.wait_until IS NULL OR b.wait_until <= $1 OR {_SENT_ANYWAY[table]})"
+    for table in ALL_TABLES
+}
 DUE = {table: f"SELECT id, batch_id FROM {table} WHERE wake_at <= $1 ORDER BY wake_at LIMIT $2" for table in ALL_TABLES}
 AHEAD = {
     table: f"SELECT id, batch_id, wake_at FROM {table} WHERE wake_at >= $1 AND (wake_at > $1 OR id > $2)"
@@ -101,15 +119,24 @@ def by_names(names: Iterable[tuple[Kind, int]]) -> Script[dict[tuple[Kind, int],
     return found
 
 
-def ready(table: str, batch_id: int, limit: int) -> Script[list[Execution]]:
-    return (yield from read_all(READY[table], batch_id, limit))
+def ready(table: str, batch_id: int, limit: int, *, anyway: bool = False) -> Script[list[Execution]]:
+    """`anyway`: only those that are sent although the batch waits."""
+    return (yield from read_all((READY_ANYWAY if anyway else READY)[table], batch_id, limit))
 
 
-def ready_batches() -> Script[set[int]]:
-    """Batches with ready executions."""
+def has_waiting(batch_id: int) -> Script[bool]:
+    """Whether the batch has ready executions that are not sent while it waits."""
+    for statement in READY_WAITING.values():
+        if (yield Fetch(statement, [batch_id])):
+            return True
+    return False
+
+
+def ready_batches(now: Instant) -> Script[set[int]]:
+    """Batches with ready executions that may be sent."""
     found: set[int] = set()
     for statement in READY_BATCHES.values():
-        found.update(row[0] for row in (yield Fetch(statement)))
+        found.update(row[0] for row in (yield Fetch(statement, [now])))
     return found
 
 

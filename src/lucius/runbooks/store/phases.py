@@ -37,10 +37,12 @@ DUE = (
     "SELECT p.id, p.batch_id FROM phase_executions p CROSS JOIN batches b"
     " LEFT JOIN runbook_controls c ON c.name = b.runbook_name"
     " WHERE b.id = p.batch_id AND p.status = 'pending' AND p.due_at <= $1 AND b.status = 'active' AND b.held_at IS NULL"
-    " AND b.advance = 'time' AND (c.automation IS NULL OR c.automation = TRUE) ORDER BY p.due_at, p.id LIMIT $2"
+    " AND b.advance = 'time' AND (c.automation IS NULL OR c.automation = TRUE)"
+    " AND (p.wait_until IS NULL OR p.wait_until <= $1) ORDER BY p.due_at, p.id LIMIT $2"
 )
 _NEXT_DUE = (
-    "SELECT MIN(p.due_at) FROM phase_executions p JOIN batches b ON b.id = p.batch_id"
+    "SELECT MIN(CASE WHEN p.wait_until > p.due_at THEN p.wait_until ELSE p.due_at END)"
+    " FROM phase_executions p JOIN batches b ON b.id = p.batch_id"
     " WHERE p.status = 'pending' AND b.status = 'active' AND b.held_at IS NULL"
 )
 NOT_HANDLED = (
@@ -53,6 +55,16 @@ _COUNTS = (
 )
 _DISPATCH = (
     "UPDATE phase_executions SET status = 'dispatched', dispatched_at = $2, member_count = $3"
+    " WHERE id = $1 AND status = 'pending'"
+)
+_SET_WAIT = "UPDATE phase_executions SET wait_until = $2 WHERE id = $1 AND status = 'pending'"
+_CLEAR_WAITS = "UPDATE phase_executions SET wait_until = NULL WHERE batch_id = $1 AND status = 'pending'"
+_SKIP_FROM = (
+    "UPDATE phase_executions SET status = 'skipped', completed_at = $3, skip_cause = $4, error_message = $5"
+    " WHERE batch_id = $1 AND id >= $2 AND status = 'pending'"
+)
+_SKIP_ONE = (
+    "UPDATE phase_executions SET status = 'skipped', completed_at = $2, skip_cause = $3, error_message = $4"
     " WHERE id = $1 AND status = 'pending'"
 )
 _SET_MEMBER_COUNT = (
@@ -121,6 +133,25 @@ def add(phases: Sequence[NewPhase]) -> Script[None]:
 
 def dispatch(phase_id: int, now: Instant, member_count: int) -> Script[None]:
     yield Run(_DISPATCH, [(phase_id, now, member_count)])
+
+
+def set_wait(phase_id: int, until_at: Instant) -> Script[None]:
+    """The scheduler does not look at the phase before this time."""
+    yield Run(_SET_WAIT, [(phase_id, until_at)])
+
+
+def clear_waits(batch_id: int) -> Script[None]:
+    """The scheduler looks at the pending phases of this batch again."""
+    yield Run(_CLEAR_WAITS, [(batch_id,)])
+
+
+def skip_from(phase: Phase, now: Instant, cause: str, reason: str) -> Script[None]:
+    """This phase and the later ones of its batch, as far as they have not begun."""
+    yield Run(_SKIP_FROM, [(phase.batch_id, phase.id, now, cause, reason)])
+
+
+def skip_one(phase: Phase, now: Instant, cause: str, reason: str) -> Script[None]:
+    yield Run(_SKIP_ONE, [(phase.id, now, cause, reason)])
 
 
 def set_member_count(phase_id: int) -> Script[None]:

@@ -35,6 +35,7 @@ _BY_VERSION = f"{RUNBOOK} WHERE name = $1 AND version = $2"
 _OF_BATCH = f"{RUNBOOK} WHERE id = (SELECT b.runbook_id FROM batches b WHERE b.id = $1)"
 _VERSIONS = f"SELECT {columns_of(Version, _NAMED)} FROM runbooks WHERE name = $1 ORDER BY version DESC"
 _TEXT = "SELECT yaml_content FROM runbooks WHERE name = $1 AND version = $2"
+_PUBLISHER = "SELECT created_by FROM runbooks WHERE name = $1 AND version = $2"
 _TEXTS_IN_USE = (
     "SELECT r.yaml_content FROM runbooks r WHERE r.is_active = TRUE OR r.id IN"
     " (SELECT b.runbook_id FROM batches b WHERE b.completed_at IS NULL)"
@@ -80,6 +81,11 @@ def versions(name: str) -> Script[list[Version]]:
 
 def text(name: str, version: int) -> Script[str | None]:
     rows = yield Fetch(_TEXT, (name, version))
+    return rows[0][0] if rows else None
+
+
+def publisher(name: str, version: int) -> Script[str | None]:
+    rows = yield Fetch(_PUBLISHER, (name, version))
     return rows[0][0] if rows else None
 
 

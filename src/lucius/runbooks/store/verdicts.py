@@ -18,6 +18,11 @@ INIT_FAILED = (
     "SELECT DISTINCT b.id FROM batches b JOIN runbooks r ON r.id = b.runbook_id JOIN init_executions e"
     " ON e.batch_id = b.id AND e.runbook_version = r.version WHERE b.id = ANY($1::bigint[]) AND e.status <> 'succeeded'"
 )
+REFUSED = (
+    "SELECT DISTINCT b.id FROM batches b JOIN runbooks r ON r.id = b.runbook_id JOIN phase_executions p"
+    " ON p.batch_id = b.id AND p.runbook_version = r.version WHERE b.id = ANY($1::bigint[])"
+    " AND p.skip_cause = 'refused'"
+)
 
 
 def unsuccessful_counts(batch_ids: Sequence[int]) -> Script[dict[int, int]]:
@@ -30,6 +35,11 @@ def unsuccessful(batch_id: int, limit: int) -> Script[dict[int, str]]:
     return {row[0]: row[1] for row in (yield Fetch(UNSUCCESSFUL, ([batch_id], limit)))}
 
 
-def init_failed(batch_ids: Sequence[int]) -> Script[set[int]]:
-    """Those of these batches whose init has a step that did not succeed."""
-    return {row[0] for row in (yield Fetch(INIT_FAILED, [list(batch_ids)]))} if batch_ids else set()
+def stopped_early(batch_ids: Sequence[int]) -> Script[set[int]]:
+    """Those of these batches whose init has a step that did not succeed, or of which a phase was refused."""
+    if not batch_ids:
+        return set()
+    found: set[int] = set()
+    for statement in (INIT_FAILED, REFUSED):
+        found.update(row[0] for row in (yield Fetch(statement, [list(batch_ids)])))
+    return found

@@ -34,6 +34,7 @@ init:
 phases:
   - name: cutover
     offset: T-0
+    approval: {role: admin, count: 2, until: T+1h, otherwise: skip}
     steps:
       - name: move
         worker_id: exchange
@@ -77,6 +78,14 @@ rollbacks:
       worker_id: mail.eu
       function: Tell
       params: {At: "{{Stopped}}"}
+time_zone: Europe/Berlin
+windows:
+  - {days: [mon, tue, wed, thu], from: "20:00", to: "06:00"}
+  - {days: [sat, sun]}
+freeze:
+  - "2026-12-24"
+  - {from: "2026-12-31", to: "2027-01-06", reason: year-end close}
+  - {ics: LUCIUS_SOURCE_HOLIDAYS}
 """
 
 COLUMNS = ("UserPrincipalName", "MigrationDate", "Aliases", "Target")

@@ -71,6 +71,7 @@ def sense_faults(document: dict[str, Any], columns: Sequence[str] | None) -> Fou
     faults += _duplicates(phases, "phase")
     for pointer, phase in phases:
         faults += _offset_faults(phase, pointer)
+        faults += _approval_faults(phase, pointer)
     rollbacks = [*mapping(document.get("rollbacks"))]
     for steps in step_lists(document):
         faults += _duplicates(steps.steps, "step")
@@ -98,6 +99,26 @@ def _offset_faults(phase: dict[str, Any], pointer: str) -> Found:
     except ValueError as error:
         return [Finding(f"{pointer}/offset", str(error))]
     return []
+
+
+def _approval_faults(phase: dict[str, Any], pointer: str) -> Found:
+    if "approval" not in phase:
+        return []
+    faults: Found = []
+    if "/" in (text(phase, "name") or ""):  # It is part of the address at which it is approved.
+        faults.append(Finding(f"{pointer}/name", "the name of a phase with approval must not contain /"))
+    until = text(mapping(phase["approval"]), "until")
+    if until is None:
+        return faults
+    try:
+        if not until.startswith("T"):
+            parse_duration(until)
+        elif parse_offset(until) >= parse_offset(text(phase, "offset") or "T-0"):
+            detail = "must be after the phase is due, which is when it begins to wait for approval"
+            faults.append(Finding(f"{pointer}/approval/until", detail))
+    except ValueError as error:
+        faults.append(Finding(f"{pointer}/approval/until", str(error)))
+    return faults
 
 
 def _duration_faults(value: dict[str, Any], pointer: str, *keys: str) -> Found:

@@ -8,8 +8,18 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from lucius.runbooks.core.definition.calendar_reading import window_text
 from lucius.runbooks.core.definition.durations import show_duration, show_offset
-from lucius.runbooks.core.definition.model import DataSource, FailureLimit, MultiValued, Phase, Retry, Runbook, Step
+from lucius.runbooks.core.definition.model import (
+    Approval,
+    DataSource,
+    FailureLimit,
+    MultiValued,
+    Phase,
+    Retry,
+    Runbook,
+    Step,
+)
 
 SHOWN_CHARS_MAX = 200
 
@@ -69,6 +79,9 @@ def _head(runbook: Runbook) -> dict[str, Any]:
         "progression": runbook.progression,
         "max_parallel": runbook.max_parallel,
         "max_failures": _limit(runbook.max_failures),
+        "time_zone": runbook.calendar.time_zone,
+        "windows": "; ".join(window_text(window) for window in runbook.calendar.windows) or None,
+        "freeze": "; ".join(freeze.name for freeze in runbook.calendar.freezes) or None,
     }
     return _without_none(stated)
 
@@ -100,12 +113,26 @@ def _phases(old: Runbook, new: Runbook) -> list[Difference]:
         if name not in before or name not in after:
             found.append(_one(where, _phase_shown(before.get(name)), _phase_shown(after.get(name))))
             continue
-        offsets = [{"offset": show_offset(phases[name].offset_minutes)} for phases in (before, after)]
-        found += _members(f"{where} / ", *offsets)
+        found += _members(f"{where} / ", _phase(before[name]), _phase(after[name]))
         found += _lists(f"{where} / step ", before[name].steps, after[name].steps, f"{where} / steps")
     # A moved offset explains a new order; among phases with the same offset, the order is itself a change.
     moved = any(before[name].offset_minutes != after[name].offset_minutes for name in before.keys() & after.keys())
     return found if moved else found + _order("phases", [*before], [*after])
+
+
+def _phase(phase: Phase) -> dict[str, Any]:
+    approval = None if phase.approval is None else approval_text(phase.approval)
+    return _without_none({"offset": show_offset(phase.offset_minutes), "approval": approval})
+
+
+def approval_text(approval: Approval) -> str:
+    """As in `2 approvals by operate until T-1h, otherwise fail`."""
+    if approval.until_minutes is None:
+        until = f"{show_duration(approval.after_due_seconds)} after it is due"
+    else:
+        until = show_offset(approval.until_minutes)
+    count = "1 approval" if approval.count == 1 else f"{approval.count} approvals"
+    return f"{count} by {approval.role} until {until}, otherwise {approval.otherwise}"
 
 
 def _phase_shown(phase: Phase | None) -> str | None:

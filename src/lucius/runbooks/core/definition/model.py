@@ -7,7 +7,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from lucius.runbooks.core.definition.calendar import Calendar
+
 STEP_TIMEOUT_SECONDS = 3_600
+APPROVAL_SECONDS = 7 * 86_400
 
 
 class Retry(Struct, frozen=True):
@@ -35,10 +38,23 @@ class Step(Struct, frozen=True, kw_only=True):
     """The step's own retry, else the runbook's, else none."""
 
 
+class Approval(Struct, frozen=True, kw_only=True):
+    """Who has to agree before a phase begins."""
+
+    role: Literal["operate", "admin"] = "operate"
+    count: int = 1
+    until_minutes: int | None = None
+    """The deadline, in minutes before the batch's start; negative after it."""
+    after_due_seconds: int = APPROVAL_SECONDS
+    """The deadline, if `until_minutes` is None."""
+    otherwise: Literal["fail", "skip", "run"] = "fail"
+
+
 class Phase(Struct, frozen=True, kw_only=True):
     name: str
     offset_minutes: int
     """Minutes before the batch's start; negative after it."""
+    approval: Approval | None = None
     steps: tuple[Step, ...]
 
 
@@ -80,6 +96,8 @@ class Runbook(Struct, frozen=True, kw_only=True):
     progression: Literal["barrier", "independent"] = "barrier"
     max_parallel: int | None = None
     max_failures: FailureLimit | None = None
+    calendar: Calendar = Calendar()
+    """When work may start."""
     init: tuple[Step, ...] = ()
     phases: tuple[Phase, ...]
     """In the order of their due times; equal ones in the order of the text."""

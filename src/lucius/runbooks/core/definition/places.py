@@ -11,7 +11,10 @@ from lucius.domain.payload import pointer_tokens
 _SHOWN_CHARS_MAX = 60
 _COMPARED_MAX = 200
 _MAPS = ("rollbacks",)
-_LISTS = {"phases": "phase", "steps": "step", "init": "init step", "on_member_removed": "removal step"}
+_LISTS = {
+    "phases": "phase", "steps": "step", "init": "init step", "on_member_removed": "removal step", "windows": "window",
+    "freeze": "freeze",
+}  # fmt: skip
 
 
 def in_words(document: Any, pointer: str) -> str:

@@ -8,11 +8,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lucius.domain.payload import pointer_token
+from lucius.runbooks.core.definition.calendar import Freeze
+from lucius.runbooks.core.definition.calendar_reading import calendar_faults, read_calendar
 from lucius.runbooks.core.definition.checks import sense_faults
-from lucius.runbooks.core.definition.durations import parse_duration, parse_offset
+from lucius.runbooks.core.definition.durations import parse_duration, parse_offset, show_duration
 from lucius.runbooks.core.definition.faults import Fault, Finding, Found, RunbookInvalid
 from lucius.runbooks.core.definition.model import (
+    APPROVAL_SECONDS,
     STEP_TIMEOUT_SECONDS,
+    Approval,
     DataSource,
     FailureLimit,
     MultiValued,
@@ -36,8 +40,9 @@ _LINE_BREAK = re.compile(rb"\r\n|[\r\n]|\xc2\x85|\xe2\x80[\xa8\xa9]")
 _UNFIT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-def read_runbook(content: bytes, columns: Sequence[str] | None = None) -> Runbook:
-    """Raises `RunbookInvalid` with all faults. `columns` are the data source's columns, if known."""
+def read_runbook(content: bytes, columns: Sequence[str] | None = None, of_files: Sequence[Freeze] = ()) -> Runbook:
+    """Raises `RunbookInvalid` with all faults. `columns` are the data source's columns, if known; `of_files` are the
+    freezes in the files that it names."""
     try:
         document = read_yaml(content)
     except YamlFault as fault:
@@ -49,14 +54,20 @@ def read_runbook(content: bytes, columns: Sequence[str] | None = None) -> Runboo
     faults = _faults(document, columns)
     if faults:
         raise RunbookInvalid(faults)
-    return _runbook(document.value)
+    return _runbook(document.value, of_files)
+
+
+def fault_at(content: bytes, pointer: str, message: str) -> Fault:
+    """A fault that only whoever has read something else can find, such as a file that the runbook names."""
+    return _fault(read_yaml(content), Finding(pointer, message))
 
 
 def _faults(document: YamlText, columns: Sequence[str] | None) -> list[Fault]:
     found: Found = []
     value = _plain(document.value, "", found)
     found = _first_per_place(found, shape_faults(value))
-    found = _first_per_place(found, [*sense_faults(value, columns), *template_faults(value, columns)])
+    sense = [*sense_faults(value, columns), *calendar_faults(value), *template_faults(value, columns)]
+    found = _first_per_place(found, sense)
     found.sort(key=lambda finding: (document.line_of(finding.pointer), _order(finding.pointer)))
     if len(found) > FAULTS_MAX:
         more = f"{len(found) - FAULTS_MAX} more faults below; fix those above first"
@@ -101,12 +112,17 @@ def _plain(value: Any, pointer: str, found: Found) -> Any:
     return value
 
 
-def _runbook(document: dict[str, Any]) -> Runbook:
+def _runbook(document: dict[str, Any], of_files: Sequence[Freeze]) -> Runbook:
     source = document["data_source"]
     retry = _retry(document.get("retry"), Retry())
     rollbacks = document.get("rollbacks", {})
     phases = [
-        Phase(name=phase["name"], offset_minutes=parse_offset(phase["offset"]), steps=_steps(phase["steps"], retry))
+        Phase(
+            name=phase["name"],
+            offset_minutes=parse_offset(phase["offset"]),
+            approval=_approval(phase["approval"]) if "approval" in phase else None,
+            steps=_steps(phase["steps"], retry),
+        )
         for phase in document["phases"]
     ]
     return Runbook(
@@ -117,6 +133,7 @@ def _runbook(document: dict[str, Any]) -> Runbook:
         progression=document.get("progression", "barrier"),
         max_parallel=int(document["max_parallel"]) if "max_parallel" in document else None,
         max_failures=_failure_limit(document.get("max_failures")),
+        calendar=read_calendar(document, of_files),
         init=_steps(document.get("init", ()), retry),
         phases=tuple(sorted(phases, key=lambda phase: -phase.offset_minutes)),
         on_member_removed=_steps(document.get("on_member_removed", ()), retry),
@@ -134,6 +151,18 @@ def _source(source: dict[str, Any]) -> DataSource:
         batch_time_column=source.get("batch_time_column"),
         multi_valued=tuple(MultiValued(column["name"], column["format"]) for column in multi_valued),
         absence_seconds=parse_duration(source["absence"]) if "absence" in source else None,
+    )
+
+
+def _approval(approval: dict[str, Any]) -> Approval:
+    until = approval.get("until", show_duration(APPROVAL_SECONDS))
+    is_offset = until.startswith("T")
+    return Approval(
+        role=approval.get("role", "operate"),
+        count=int(approval.get("count", 1)),
+        until_minutes=parse_offset(until) if is_offset else None,
+        after_due_seconds=APPROVAL_SECONDS if is_offset else parse_duration(until),
+        otherwise=approval.get("otherwise", "fail"),
     )
 
 

@@ -8,6 +8,7 @@ from lucius.domain.time import Instant, iso
 from lucius.ports.bus import DeadLetter
 from lucius.ports.database import Script
 from lucius.runbooks.core import answers
+from lucius.runbooks.core.approvals import Decision, approval_state
 from lucius.runbooks.core.batch_waits import NAMED_MAX, BatchState, StepCount, batch_waits
 from lucius.runbooks.core.dead_messages import DeadMessages
 from lucius.runbooks.core.dead_messages import shown as shown_dead
@@ -15,7 +16,7 @@ from lucius.runbooks.core.definition.durations import show_offset
 from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.core.execution_waits import Absent, nobody_absent
 from lucius.runbooks.core.records import FROM_SOURCE, Batch, Phase
-from lucius.runbooks.core.states import CANCELLED, DISPATCHED, FAILED, PHASE, STEP
+from lucius.runbooks.core.states import CANCELLED, DISPATCHED, FAILED, PENDING, PHASE, STEP
 from lucius.runbooks.core.verdicts import verdict
 from lucius.runbooks.engine import dead_messages
 from lucius.runbooks.service.publishing import shown_source
@@ -23,6 +24,7 @@ from lucius.runbooks.service.scope import missing_batch
 from lucius.runbooks.service.views.pages import Paged, moment
 from lucius.runbooks.store import (
     absences,
+    approvals,
     batches,
     behind,
     controls,
@@ -73,10 +75,15 @@ def whole_batch(
     if batch.origin == FROM_SOURCE:
         missing = yield from absences.of_batch(batch_id, batch.runbook_name)
     dead = yield from dead_of_batch(batch_id, letters)
+    decisions = yield from approvals.of_batch(batch_id)
+    states = {}
+    for phase in every:
+        states[phase.id] = yield from _approval(definitions, batch, phase, decisions)
     state = BatchState(
         batch=batch, runbook=runbook, automation=control.automation, init=init, phases=every, counts=counts,
         followups=chains, missing=missing, dead=dead, now=now, absent=absent, held_count=shown["members"]["held"],
         source_state=control.source_state, source_detail=control.source_detail,
+        decisions=decisions,
         held=[(one.key, one.move_to or batch.start) for one in (yield from moves.held(batch_id, NAMED_MAX))],
     )  # fmt: skip
     return {
@@ -92,7 +99,7 @@ def whole_batch(
             }
             for one in init
         ],
-        "phase_list": [_phase(phase, counts) for phase in every],
+        "phase_list": [_phase(phase, counts, states[phase.id]) for phase in every],
         "waiting_for": batch_waits(state),
         "dead_messages": [shown_dead(one) for one in dead.awaited],
     }  # fmt: skip
@@ -151,14 +158,14 @@ def _lines(found: Sequence[Batch]) -> Script[list[answers.Batch]]:
     held = yield from moves.held_counts(ids)
     ended = [batch.id for batch in found if batch.status == FAILED]
     unsuccessful = yield from verdicts.unsuccessful_counts(ended)
-    init_failed = yield from verdicts.init_failed(ended)
+    stopped = yield from verdicts.stopped_early(ended)
     by_status: dict[int, dict[str, int]] = {batch_id: dict.fromkeys(PHASE, 0) for batch_id in ids}
     for batch_id, status, count in (yield from phases.counts(ids)):
         by_status[batch_id][status] = count
     lines = []
     for batch in found:
         phase_counts, member_counts = by_status[batch.id], counts.get(batch.id, (0, 0, 0))
-        has_begun = batch.id not in init_failed and phase_counts[FAILED] > 0
+        has_begun = batch.id not in stopped and phase_counts[FAILED] > 0
         ending = verdict(batch, has_begun, member_counts[1], unsuccessful.get(batch.id, 0))
         lines.append(_line(batch, ending, member_counts, held.get(batch.id, 0), phase_counts))
     return lines
@@ -179,7 +186,24 @@ def _line(
     }  # fmt: skip
 
 
-def _phase(phase: Phase, counts: Sequence[StepCount]) -> answers.BatchPhase:
+def _approval(
+    definitions: Definitions, batch: Batch, phase: Phase, decisions: Sequence[Decision]
+) -> Script[answers.PhaseApproval | None]:
+    runbook = yield from definitions.get(batch.runbook_name, phase.version)
+    state = approval_state(runbook.phase(phase.name).approval, batch, phase, decisions)
+    if state is None:
+        return None
+    return {
+        "role": state.wanted.role, "count": state.wanted.count, "missing": state.missing,
+        "until": iso(state.deadline_at), "otherwise": state.wanted.otherwise,
+        "decisions": [
+            {"by": one.actor, "decision": one.decision, "reason": one.reason, "at": iso(one.decided_at)}
+            for one in state.decisions
+        ],
+    }  # fmt: skip
+
+
+def _phase(phase: Phase, counts: Sequence[StepCount], approval: answers.PhaseApproval | None) -> answers.BatchPhase:
     steps: dict[int, answers.PhaseStep] = {}
     for one in counts:
         if one.phase_id == phase.id:
@@ -194,4 +218,5 @@ def _phase(phase: Phase, counts: Sequence[StepCount]) -> answers.BatchPhase:
         "phase": phase.name, "version": phase.version, "offset": show_offset(phase.offset_minutes),
         "due_at": iso(phase.due_at), "status": phase.status, "dispatched_at": moment(phase.dispatched_at),
         "completed_at": moment(phase.completed_at), "error": phase.error_message, "steps": list(steps.values()),
+        "waits_until": moment(phase.wait_until) if phase.status == PENDING else None, "approval": approval,
     }  # fmt: skip

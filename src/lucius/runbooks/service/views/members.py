@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lucius.domain.time import iso
+from lucius.domain.time import Instant, iso
 from lucius.ports.bus import DeadLetter
 from lucius.ports.database import Script
 from lucius.runbooks.core import answers
@@ -13,11 +13,12 @@ from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.core.execution_waits import Absent, nobody_absent
 from lucius.runbooks.core.member_waits import MemberState, member_waits
 from lucius.runbooks.core.records import FROM_SOURCE, Member, Phase
+from lucius.runbooks.core.start_rules import sending_wait
 from lucius.runbooks.core.states import ACTIVE, DISPATCHED
 from lucius.runbooks.core.steps import step_of
 from lucius.runbooks.service.views.batches import batch_exists, dead_of_batch
 from lucius.runbooks.service.views.pages import Paged, json_text, moment
-from lucius.runbooks.store import absences, controls, followups, members, phases, steps
+from lucius.runbooks.store import absences, approvals, controls, followups, members, phases, steps
 from lucius.runbooks.store.definitions import Definitions
 
 MEMBER_FILTERS = ("active", "removed", "failed", "held", "all")
@@ -33,6 +34,7 @@ def member_page(
     after: int | None,
     definitions: Definitions,
     letters: Sequence[DeadLetter],
+    now: Instant,
     absent: Absent = nobody_absent,
 ) -> Script[Paged[answers.Member]]:
     batch = yield from batch_exists(batch_id)
@@ -52,6 +54,8 @@ def member_page(
     if batch.origin == FROM_SOURCE:
         missing = yield from absences.of_members(ids, batch.runbook_name)
     dead = yield from dead_of_batch(batch_id, letters)
+    decisions = yield from approvals.of_batch(batch_id)
+    wait = sending_wait(runbooks[batch.version], now)
     shown = []
     for member in found:
         own = of_steps.get(member.id, [])
@@ -60,7 +64,7 @@ def member_page(
             is_active=member.status == ACTIVE, has_failed=member.failed_at is not None,
             absence=missing.get(member.id), steps=own, followups=of_followups.get(member.id, []), phases=of_phases,
             barriers=barriers, retries=_retries(own, runbooks), held_for=member.move_to if member.is_held else None,
-            dead=dead, absent=absent,
+            dead=dead, absent=absent, now=now, wait=wait, decisions=decisions,
         )  # fmt: skip
         shown.append(_member(member, state, is_alone=key is not None))
     return shown, next_id
