@@ -134,6 +134,12 @@ def components(settings: Settings) -> dict[str, Schema]:
         "AuditKind": text(enum=list(AuditKind)),
         "Signature": text(minLength=1, maxLength=1_000),
         "JobStatus": text(enum=[status.value for status in JobStatus]),
+        "JobStatuses": text(
+            pattern="^(STATUS)(,(STATUS))*$".replace("STATUS", "|".join(status.value for status in JobStatus)),
+            maxLength=256,
+            examples=["PAUSED,CANCELLING"],
+        ),
+        "JobIdPrefix": text(minLength=1, maxLength=36, pattern="^[0-9a-fA-F-]+$", examples=["019a1f2e-7c3b"]),
         "WaitCause": text(enum=list(WAIT_CAUSES)),
         "StepStatus": text(enum=[status.value for status in StepStatus]),
         "ErrorCode": text(enum=list(STATUS_OF)),

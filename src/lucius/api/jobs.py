@@ -59,7 +59,8 @@ def read_job_filter(call: Call, parameters: Parameters) -> JobFilter:
     tenant = parameters.text("tenant_id", 128)
     return JobFilter(
         tenants=visible_tenants(call, tenant),
-        status=parameters.choice("status", JobStatus),
+        statuses=parameters.choices("status", JobStatus),
+        job_id_prefix=parameters.id_prefix("job_id_prefix"),
         request_type=parameters.text("request_type"),
         created_from=parameters.moment("created_from"),
         created_to=parameters.moment("created_to"),

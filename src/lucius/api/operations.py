@@ -23,7 +23,8 @@ CURSOR = Parameter("cursor", "query", "Cursor", "The `next` of the previous page
 WAIT = Parameter("wait_seconds", "query", "WaitSeconds", "Wait up to this long for the job to end")
 LIST_JOBS = (
     Parameter("tenant_id", "query", "TenantId", "Only this tenant's jobs"),
-    Parameter("status", "query", "JobStatus", "Only jobs in this state"),
+    Parameter("status", "query", "JobStatuses", "Only jobs in this state, or in one of several: `PAUSED,CANCELLING`"),
+    Parameter("job_id_prefix", "query", "JobIdPrefix", "Only jobs whose ids begin with these characters"),
     Parameter("request_type", "query", "Name", "Only jobs of this request type"),
     Parameter("created_from", "query", "Moment", "Only jobs accepted at this time or later"),
     Parameter("created_to", "query", "Moment", "Only jobs accepted before this time"),
