@@ -41,7 +41,7 @@ _READ, _OPERATE = Access("read"), Access("operate")
 _READ_ALL, _OPERATE_ALL, _ADMIN_ALL = Access("read", True), Access("operate", True), Access("admin", True)
 
 ACCESS: dict[str, Access] = {
-    **dict.fromkeys(("submitCommand", "validateCommand", "submitCommands"), Access("submit")),
+    **dict.fromkeys(("submitCommand", "validateCommand", "submitCommands", "getCommand"), Access("submit")),
     **dict.fromkeys(("listJobs", "getJob", "getSteps", "getEvents", "listProtocols", "getProtocol"), _READ),
     **dict.fromkeys(("getOverview", "listFailures", "listAudit", "listTenants", "getProtocolFigures"), _READ),
     "createConsoleLink": Access("read", limit=KEY),
@@ -59,8 +59,9 @@ ACCESS: dict[str, Access] = {
     **dict.fromkeys(("stopRunbook", "startRunbook", "confirmRunbook", "dryRunRunbook", "createBatch"), _OPERATE_ALL),
     "rehearseRunbook": _OPERATE_ALL,
     **dict.fromkeys(("listRehearsals", "getRehearsal"), _READ_ALL),
-    **dict.fromkeys(("advanceBatch", "cancelBatch", "resumeBatch", "retryBatch"), _OPERATE_ALL),
+    **dict.fromkeys(("advanceBatch", "cancelBatch", "pauseBatch", "resumeBatch", "retryBatch"), _OPERATE_ALL),
     **dict.fromkeys(("removeMembers", "addMembers", "sendMessagesAgain", "confirmMove", "keepMembers"), _OPERATE_ALL),
+    "rescheduleBatch": _OPERATE_ALL,
     "pullDirectives": Access("work", True, SERVICE),
     **dict.fromkeys(("pullWorkerJobs", "renewWorkerJobs"), Access("work", True, WORKER)),
     "takeWorkerResults": Access("work", True),  # Each result is answered for itself.

@@ -22,6 +22,7 @@ from lucius.runbooks.core.definition.reading import read_runbook
 from lucius.runbooks.core.states import BATCH, BATCH_RETRIED, KINDS, MEMBER, PHASE, RETRIED, STEP
 from lucius.runbooks.engine.facts import Outcome
 from lucius.runbooks.store.data_tables import SYSTEM_COLUMNS
+from lucius.sql.batch_pause_tables import BATCH_PAUSES
 from lucius.sql.runbook_tables import DECISIONS, MOVED_DATES, RUNBOOK_HANDLED, RUNBOOK_TABLES, TOKENS_AND_ABSENCES
 
 MESSAGES = read(REFERENCE / "runbook-messages.md")
@@ -105,7 +106,7 @@ def test_messages_page_has_topics_job_result_and_outcomes() -> None:
 def created() -> dict[str, set[str]]:
     """Each table of runbooks, and its columns."""
     found = {}
-    for statement in (*RUNBOOK_TABLES, *TOKENS_AND_ABSENCES, *RUNBOOK_HANDLED, *DECISIONS, *MOVED_DATES):
+    for statement in (*RUNBOOK_TABLES, *TOKENS_AND_ABSENCES, *RUNBOOK_HANDLED, *DECISIONS, *MOVED_DATES, *BATCH_PAUSES):
         if (added := re.match(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", statement)) is not None:
             found[added[1]].add(added[2])
         table = re.match(r"CREATE TABLE (\w+) \((.*)\)", statement, re.DOTALL)

@@ -58,6 +58,7 @@ BODIES = (
     runbooks.RehearsalWanted,
     batches.NewBatch,
     batches.MembersRetried,
+    batches.BatchRescheduled,
     batches.MembersHeld,
     batches.MembersNamed,
     batches.MessagesNamed,

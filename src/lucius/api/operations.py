@@ -113,6 +113,11 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/jobs/{job_id}/steps", "getSteps", jobs.get_steps, "List the steps of a job with all attempts", "Steps",
         JOB_ID,
     ),
+    Operation(
+        method="GET", path="/v1/jobs/{job_id}/command", name="getCommand", handler=jobs.get_command, tag="jobs",
+        summary="The command that a job was made of, without its keys: to submit one like it", role="submit",
+        answer="Envelope", errors=(*JOB_ERRORS, "CONFLICT"), parameters=(JOB_ID,),
+    ),
     _read(
         "/v1/jobs/{job_id}/events", "getEvents", jobs.get_events,
         "The audit trail; `Accept: text/event-stream` follows it live", "Events", JOB_ID, LIMIT,

@@ -47,12 +47,15 @@ class RunbookText(Struct, frozen=True, forbid_unknown_fields=True):
     yaml: RunbookYaml
     overdue_behavior: Literal["rerun", "ignore"] = "rerun"
     rerun_init: bool = False
+    stopped: Annotated[bool, Meta(description="With its automation off: no source is read, no phase starts")] = False
 
 
 async def publish(call: Call) -> Response:
     body = await read_typed(call.request, body_bytes_max(BYTES_MAX), RunbookText)
     publishing, content = call.context.runbooks.publishing, body.yaml.encode()
-    published = await publishing.publish(content, call.caller.name, body.overdue_behavior, body.rerun_init)
+    published = await publishing.publish(
+        content, call.caller.name, body.overdue_behavior, body.rerun_init, body.stopped
+    )
     return answer(published, 201, {"Location": f"/v1/runbooks/{published['name'].replace(' ', '%20')}"})
 
 

@@ -65,6 +65,8 @@ def batch_table(items: Iterable[Batch], now: datetime) -> Table:
 def batch_status(batch: Batch) -> str:
     if batch.get("status") in ENDED:
         return verdict_of(batch)
+    if batch.get("paused_at"):
+        return "paused"
     return "held" if batch.get("held_at") else text_of(batch.get("status"))
 
 

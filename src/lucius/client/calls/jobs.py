@@ -122,6 +122,11 @@ def steps(job_id: str) -> Script[Json]:
     return content_of((yield get(job_path(job_id) + "/steps")))
 
 
+def command(job_id: str) -> Script[Json]:
+    """The command that a job was made of, without its keys: to submit one like it."""
+    return content_of((yield get(job_path(job_id) + "/command")))
+
+
 def jobs(
     *,
     tenant_id: str | None = None,
@@ -137,8 +142,8 @@ def jobs(
     limit: int = JOBS_LIMIT,
     cursor: str = "",
 ) -> Script[Json]:
-    """Jobs, newest first: at most `limit`, over as many pages as needed. `status` is one, or several. `payload` is `field=value`: jobs with this
-    value in a field that their protocol declares searchable."""
+    """Jobs, newest first: at most `limit`, over as many pages as needed. `status` is one, or several.
+    `payload` is `field=value`: jobs with this value in a field that their protocol declares searchable."""
     query = given(
         tenant_id=tenant_id,
         status=status if status is None or isinstance(status, str) else ",".join(status),

@@ -71,6 +71,8 @@ def batch_waits(state: BatchState) -> list[str]:
         return [*found, "nothing: it has ended"]
     if batch.held_at is not None:
         found.append(f"held: {batch.hold_reason}; resume it or cancel it")
+    if batch.is_paused:
+        found.append(f"{batch.pause_reason}; resume it or cancel it")
     if batch.status == DETECTED:
         found.append("its members are still being added")
     elif batch.status == INIT_DISPATCHED:
@@ -133,7 +135,11 @@ def _running(state: BatchState, phase: Phase) -> str:
     lowest = min(open_, key=lambda one: one.step_index)
     steps_max = max(one.step_index for one in counts) + 1
     place = f"phase {phase.name} is at step {lowest.step_index + 1} of {steps_max} ({lowest.step_name})"
-    parts = _parts(open_, state.runbook.max_parallel, state.dead.in_flight("step", phase.id))
+    slots = state.runbook.max_parallel
+    waits = f" for a free slot (max_parallel {slots})" if slots else " to be sent"
+    if state.batch.is_paused:
+        waits = " for the batch to be resumed"
+    parts = _parts(open_, waits, state.dead.in_flight("step", phase.id))
     absent = "".join(f"; {sentence}" for sentence in _absent_workers(state, phase, open_))
     return f"{place}: {', '.join(parts)}{absent}" if parts else f"{place}: its steps are about to be sent"
 
@@ -148,12 +154,12 @@ def _absent_workers(state: BatchState, phase: Phase, open_: Sequence[StepCount])
     return [sentence for worker_id in workers if (sentence := state.absent(worker_id)) is not None]
 
 
-def _parts(open_: Sequence[StepCount], max_parallel: int | None, dead: int) -> list[str]:
+def _parts(open_: Sequence[StepCount], slot: str, dead: int) -> list[str]:
+    """`slot`: what steps that could be sent wait for."""
     with_workers = sum(one.count for one in open_ if one.in_flight) - dead
     polling = sum(one.count for one in open_ if one.status == POLLING and not one.in_flight and not one.ready)
     slots = sum(one.count for one in open_ if one.ready)
     retrying = sum(one.count for one in open_ if one.status == DISPATCHED and not one.in_flight and not one.ready)
-    slot = f" for a free slot (max_parallel {max_parallel})" if max_parallel else " to be sent"
     sizes = (
         (with_workers, "is with a worker", "are with workers"),
         (dead, "waits for a dead message", "wait for dead messages"),
@@ -186,6 +192,8 @@ def _next_phase(state: BatchState) -> list[str]:
     if state.batch.held_at is not None:
         return []
     due = f"phase {pending.name} is due at {iso(pending.due_at)}"
+    if state.batch.is_paused:
+        return [f"{due}, and waits for the batch to be resumed"]
     if not state.automation:
         return [due, f"automation is off for runbook {state.batch.runbook_name}: start it again"]
     return [due if pending.due_at > state.now else f"{due}: the scheduler starts it at its next round"]

@@ -51,6 +51,22 @@ class Batch(Struct):
     """Whether the columns of its data table are known."""
     change_number: int
     """Of the newest change that was recorded of it."""
+    paused_at: Instant | None = None
+    pause_reason: str | None = None
+    """Who paused it, and why."""
+    delay_millis: int = 0
+    """How much later than `start` an operator has rescheduled it to; less than 0: earlier. `start` stays what it is:
+    the date by which the source knows its members."""
+
+    @property
+    def starts_at(self) -> Instant:
+        """The time that its phases are relative to."""
+        return self.start + self.delay_millis
+
+    @property
+    def is_paused(self) -> bool:
+        """Nothing new is sent or begun; see `dispatch` and `phases`."""
+        return self.paused_at is not None
 
 
 class Phase(Struct):

@@ -28,14 +28,15 @@ _decode = msgspec.json.decode
 
 
 def dispatch(turn: Turn, batch: Batch) -> Script[None]:
-    """Send ready steps. Call after `progress`, when every change is written."""
+    """Send ready steps; of a paused batch, only polls of what workers have begun. Call after `progress`, when every
+    change is written."""
     for table in ALL_TABLES:
         free = SEND_MAX
         if table == STEPS:
             free = min(free, (yield from _free_slots(turn, batch)))
         if free <= 0:
             continue
-        ready = turn.changes.hold((yield from executions.ready(table, batch.id, free)))
+        ready = turn.changes.hold((yield from executions.ready(table, batch.id, free, only_polls=batch.is_paused)))
         if len(ready) == SEND_MAX:
             turn.unfinished.add(batch.id)
         values = yield from _output_values(turn, batch, [one for one in ready if one.late_json is not None])

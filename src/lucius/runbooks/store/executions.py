@@ -45,6 +45,10 @@ BY_IDS = {table: f"{SELECT[table]} WHERE e.id = ANY($1::bigint[])" for table in 
 READY = {
     table: f"{SELECT[table]} WHERE e.batch_id = $1 AND e.ready = TRUE ORDER BY e.id LIMIT $2" for table in ALL_TABLES
 }
+READY_POLLS = {
+    table: f"{SELECT[table]} WHERE e.batch_id = $1 AND e.ready = TRUE AND e.status = 'polling' ORDER BY e.id LIMIT $2"
+    for table in ALL_TABLES
+}
 READY_BATCHES = {table: f"SELECT DISTINCT batch_id FROM {table} WHERE ready = TRUE" for table in ALL_TABLES}
 DUE = {table: f"SELECT id, batch_id FROM {table} WHERE wake_at <= $1 ORDER BY wake_at LIMIT $2" for table in ALL_TABLES}
 AHEAD = {
@@ -101,8 +105,9 @@ def by_names(names: Iterable[tuple[Kind, int]]) -> Script[dict[tuple[Kind, int],
     return found
 
 
-def ready(table: str, batch_id: int, limit: int) -> Script[list[Execution]]:
-    return (yield from read_all(READY[table], batch_id, limit))
+def ready(table: str, batch_id: int, limit: int, only_polls: bool = False) -> Script[list[Execution]]:
+    """Executions to send; `only_polls`: those that a worker has begun, and that are polled until they end."""
+    return (yield from read_all((READY_POLLS if only_polls else READY)[table], batch_id, limit))
 
 
 def ready_batches() -> Script[set[int]]:
