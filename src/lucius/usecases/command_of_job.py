@@ -43,10 +43,10 @@ def command_of(job: Job, registry: RegistrySnapshot) -> dict[str, Any]:
 
 
 def _put(payload: dict[str, Any], tokens: tuple[str, ...], part: Any) -> None:
+    """A part that is not there is the same as an empty one."""
     if not tokens:
         payload.update(part)
-        return
-    for token in tokens[:-1]:
-        payload = payload.setdefault(token, {})
-    if part or tokens[-1] not in payload:
+    elif part:
+        for token in tokens[:-1]:
+            payload = payload.setdefault(token, {})
         payload[tokens[-1]] = part
