@@ -41,6 +41,13 @@ ENDING_EXITS = {
 }
 """By verdict; any other is a failure."""
 MEMBER_STATUSES = ("active", "removed", "failed", "held", "all")
+member_status_option = click.option(
+    "--status",
+    type=click.Choice(MEMBER_STATUSES),
+    default="all",
+    show_default=True,
+    help="Only members with this status; failed and held members are also active.",
+)
 
 
 @click.group(cls=OrderedGroup)
@@ -98,13 +105,7 @@ def show(connection: Connection, batch_id: int, output: str) -> None:
 
 @click.command()
 @batch_argument
-@click.option(
-    "--status",
-    type=click.Choice(MEMBER_STATUSES),
-    default="all",
-    show_default=True,
-    help="Only members with this status; failed and held members are also active.",
-)
+@member_status_option
 @limit_option
 @cursor_option
 @output_option
@@ -224,13 +225,7 @@ def events(connection: Connection, batch_id: int, limit: int, cursor: str, outpu
 
 @click.command()
 @batch_argument
-@click.option(
-    "--status",
-    type=click.Choice(MEMBER_STATUSES),
-    default="all",
-    show_default=True,
-    help="Only members with this status; failed and held members are also active.",
-)
+@member_status_option
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="The file. [stdout]")
 @click.pass_obj
 def export(connection: Connection, batch_id: int, status: str, out: Path | None) -> None:
