@@ -24,6 +24,7 @@ ROUTES: list[tuple[str, str, str, bool]] = [
     ("GET", f"/v1/jobs/{NOBODY}", "read", False),
     ("GET", f"/v1/jobs/{NOBODY}/steps", "read", False),
     ("GET", f"/v1/jobs/{NOBODY}/events", "read", False),
+    ("GET", f"/v1/jobs/{NOBODY}/command", "submit", False),
     ("POST", f"/v1/jobs/{NOBODY}:cancel", "operate", False),
     ("POST", f"/v1/jobs/{NOBODY}:pause", "operate", False),
     ("POST", f"/v1/jobs/{NOBODY}:resume", "operate", False),
@@ -51,7 +52,7 @@ ROUTES: list[tuple[str, str, str, bool]] = [
 ]
 """Every call that needs a credential: the role, and whether it must be held on all tenants."""
 
-PER_JOB = ["", "/steps", "/events", ":cancel", ":pause", ":resume", ":redrive"]
+PER_JOB = ["", "/steps", "/events", "/command", ":cancel", ":pause", ":resume", ":redrive"]
 ROLES = ("submit", "read", "work", "operate", "admin")
 KEYS = {
     **{f"{role}-everywhere": ("*", [role]) for role in ROLES},
@@ -181,7 +182,7 @@ async def test_another_tenants_job_is_not_found_in_any_route(guarded: Any) -> No
 
 async def test_lists_show_only_the_callers_tenants(guarded: Any) -> None:
     own = await guarded.accepted(tenant_id="rival")
-    await guarded.accepted(tenant_id="acme")
+    others = await guarded.accepted(tenant_id="acme")
     rival = guarded.with_key(key_of("rival"))
 
     async def found(**parameters: str) -> list[str]:
@@ -191,6 +192,8 @@ async def test_lists_show_only_the_callers_tenants(guarded: Any) -> None:
     assert await found() == [own]
     assert await found(tenant_id="RIVAL ") == [own]
     assert await found(tenant_id="acme") == []
+    assert await found(job_id_prefix=own[:20]) == [own]
+    assert await found(job_id_prefix=others[:20]) == []
 
 
 async def test_commands_for_another_tenant_are_refused_before_anything_else(guarded: Any) -> None:

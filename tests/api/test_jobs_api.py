@@ -75,6 +75,24 @@ async def test_lists_filter(api: Any) -> None:
     assert await found(created_to=between) == [first]
     assert await found(created_from=between, tenant_id="acme") == []
     assert await found(tenant_id="nobody") == []
+    assert await found(status="SUCCEEDED,IN_PROGRESS") == [second, first]
+    assert await found(status="SUCCEEDED,PAUSED", tenant_id="acme") == [first]
+    assert await found(job_id_prefix=first[:23].upper()) == [first]
+    assert await found(job_id_prefix="0", status="SUCCEEDED,CANCELLED") == [first]
+    for wrong in ({"status": "SUCCEEDED,"}, {"status": "succeeded"}, {"job_id_prefix": "0g"}, {"job_id_prefix": "0-"}):
+        api.assert_problem(
+            await api.client.get("/v1/jobs", params=wrong), 422, "ENVELOPE_INVALID", f"?{next(iter(wrong))}"
+        )
+
+
+async def test_the_command_of_a_job_makes_a_job_like_it(api: Any) -> None:
+    wanted = api.envelope_of_three(correlation_id="c-1", idempotency_key="k-1")
+    command = (await api.client.get(f"/v1/jobs/{await api.accepted(wanted)}/command")).json()
+    assert command == {
+        name: value for name, value in wanted.items() if name not in ("correlation_id", "idempotency_key", "mode")
+    }
+    again = await api.accepted(command)
+    assert (await api.client.get(f"/v1/jobs/{again}/command")).json() == command
 
 
 async def test_pages_are_stable_while_jobs_come_in(any_api: Any) -> None:

@@ -28,6 +28,7 @@ async def test_a_batch_lives_from_publication_to_its_end(ledger_settings: dict[s
         "version": 1,
         "published": True,
         "unchecked": None,
+        "automation": True,
         "missing_connection": None,
     }
     batch = await caller.create("ann", "bob")

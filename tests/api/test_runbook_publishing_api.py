@@ -54,6 +54,7 @@ async def test_publishing_the_same_text_twice_makes_one_version(caller: RunbookC
         "name": "plain",
         "version": 1,
         "published": True,
+        "automation": True,
         "unchecked": None,
         "missing_connection": None,
     }
@@ -61,6 +62,7 @@ async def test_publishing_the_same_text_twice_makes_one_version(caller: RunbookC
         "name": "plain",
         "version": 1,
         "published": False,
+        "automation": True,
         "unchecked": None,
         "missing_connection": None,
     }

@@ -41,7 +41,7 @@ _READ, _OPERATE = Access("read"), Access("operate")
 _READ_ALL, _OPERATE_ALL = Access("read", True), Access("operate", True)
 
 ACCESS: dict[str, Access] = {
-    **dict.fromkeys(("submitCommand", "validateCommand", "submitCommands"), Access("submit")),
+    **dict.fromkeys(("submitCommand", "validateCommand", "submitCommands", "getCommand"), Access("submit")),
     **dict.fromkeys(("listJobs", "getJob", "getSteps", "getEvents", "listProtocols", "getProtocol"), _READ),
     **dict.fromkeys(("getOverview", "listFailures", "listAudit", "listTenants", "getProtocolFigures"), _READ),
     "createConsoleLink": Access("read", limit=KEY),
@@ -60,8 +60,9 @@ ACCESS: dict[str, Access] = {
     "rehearseRunbook": _OPERATE,
     **dict.fromkeys(("approvePhase", "refusePhase"), _OPERATE),
     **dict.fromkeys(("listRehearsals", "getRehearsal"), _READ),
-    **dict.fromkeys(("advanceBatch", "cancelBatch", "resumeBatch", "retryBatch"), _OPERATE),
+    **dict.fromkeys(("advanceBatch", "cancelBatch", "pauseBatch", "resumeBatch", "retryBatch"), _OPERATE),
     **dict.fromkeys(("removeMembers", "addMembers", "sendMessagesAgain", "confirmMove", "keepMembers"), _OPERATE),
+    "rescheduleBatch": _OPERATE,
     "pullDirectives": Access("work", True, SERVICE),
     **dict.fromkeys(("pullWorkerJobs", "renewWorkerJobs"), Access("work", limit=WORKER)),
     "takeWorkerResults": Access("work"),  # Each result is answered for itself.

@@ -81,5 +81,6 @@ def scripted() -> Iterator[ScriptedServer]:
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test may find a key or a setting of the developer's."""
     monkeypatch.chdir(tmp_path)
-    for name in ("LUCIUS_URL", "LUCIUS_API_KEY", "LUCIUS_DATA"):
+    for name in ("LUCIUS_URL", "LUCIUS_API_KEY", "LUCIUS_DATA", "LUCIUS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))

@@ -67,7 +67,7 @@ COMMANDS = [
     ("submit", "FILE"), ("validate", "FILE"), ("get", JOB), ("why", JOB), ("list",), ("events", JOB), ("cancel", JOB),
     ("pause", JOB), ("redrive", JOB), ("protocols",), ("lanes",), ("tenants",), ("dead-letters",), ("runbook", "list"),
     ("runbook", "show", "move"), ("runbook", "events", "move"), ("batch", "list"), ("batch", "show", "1"),
-    ("batch", "why", "1"), ("batch", "grid", "1"), ("batch", "events", "1"), ("batch", "cancel", "1"),
+    ("batch", "why", "1"), ("batch", "grid", "1"), ("batch", "events", "1"), ("batch", "cancel", "1", "--yes"),
     ("batch", "advance", "1"),
 ]  # fmt: skip
 

@@ -206,7 +206,7 @@ def test_job_whose_service_hangs_is_cancelled_by_force(live: Live, tmp_path: Pat
     assert re.search(r"^Progress +none reported$", live.lucius("get", job_id).stdout, re.MULTILINE)
     assert "--force needs a --reason" in live.lucius("cancel", job_id, "--force", code=2).stderr
     assert "CANCELLING" in live.lucius("cancel", job_id).stdout
-    forced = live.lucius("cancel", job_id, "--force", "--reason", "ocr hangs")
+    forced = live.lucius("cancel", job_id, "--force", "--reason", "ocr hangs", "--yes")
     assert forced.stdout.strip() == f"Job {job_id} CANCELLED"
     why = live.lucius("why", job_id).stdout
     assert re.search(r"Cancellation was forced by key:\S+, \S+ s ago: ocr hangs", why)

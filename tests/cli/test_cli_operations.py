@@ -139,6 +139,7 @@ def test_leaving_a_watch_says_that_the_operation_continues(scripted: Any, monkey
 @pytest.mark.parametrize("verb", ["pause", "resume", "abandon"])
 def test_operations_are_steered_with_a_reason(scripted: Any, verb: str) -> None:
     scripted.on(f"POST /v1/operations/{ID}:{verb}", operation("PAUSED"), status=202)
-    shown = scripted.lucius("operations", verb, ID, "--reason", "because")
+    yes = ["--yes"] if verb == "abandon" else []
+    shown = scripted.lucius("operations", verb, ID, "--reason", "because", *yes)
     assert shown.stdout.startswith(f"Operation {ID} PAUSED: ")
     assert scripted.calls[0][1] == {"reason": "because"}

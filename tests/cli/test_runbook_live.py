@@ -140,9 +140,9 @@ def test_versions_are_published_listed_compared_and_retired(live: Live) -> None:
     live.lucius("runbook", "stop", "versions")
     assert re.search(r"^versions +2 +stopped ", live.lucius("runbook", "list").stdout, re.MULTILINE)
     live.lucius("runbook", "start", "versions")
-    live.lucius("runbook", "retire", "versions")
+    live.lucius("runbook", "retire", "versions", "--yes")
     assert re.search(r"^versions +2 +retired ", live.lucius("runbook", "list").stdout, re.MULTILINE)
-    assert "nothing to confirm" in live.lucius("runbook", "confirm", "versions", code=3).stderr
+    assert "nothing to confirm" in live.lucius("runbook", "confirm", "versions", "--yes", code=3).stderr
     kinds = [one["kind"] for one in live.json("runbook", "events", "versions")["items"]]
     assert kinds == [
         "runbook-retired", "automation-on", "automation-off", "runbook-published", "runbook-published",
@@ -173,7 +173,7 @@ def test_a_batch_goes_by_itself_to_its_end(live: Live) -> None:
     assert live.json("batch", "watch", batch_id)["status"] == "completed"
     grid = live.lucius("batch", "grid", batch_id).stdout.splitlines()
     assert grid[1].split() == ["ann", "✓", "✓", "✓"]
-    assert "has ended" in live.lucius("batch", "cancel", batch_id, code=3).stderr
+    assert "has ended" in live.lucius("batch", "cancel", batch_id, "--yes", code=3).stderr
 
 
 def test_a_batch_is_operated_by_hand_from_begin_to_end(live: Live) -> None:
@@ -186,8 +186,8 @@ def test_a_batch_is_operated_by_hand_from_begin_to_end(live: Live) -> None:
     live.until(batch_id, lambda batch: batch["phase_list"][0]["status"] == "failed")
 
     assert "1 member joins" in live.lucius("batch", "add", batch_id, "--csv", live.file("late.csv", "Key\ndi\n")).stdout
-    assert "1 member removed." in live.lucius("batch", "remove", batch_id, "cy").stdout
-    assert "no active member" in live.lucius("batch", "remove", batch_id, "nobody", code=3).stderr
+    assert "1 member removed." in live.lucius("batch", "remove", batch_id, "cy", "--yes").stdout
+    assert "no active member" in live.lucius("batch", "remove", batch_id, "nobody", "--yes", code=3).stderr
     live.until(batch_id, lambda batch: batch["phase_list"][0]["status"] == "failed")
     why = live.lucius("batch", "why", batch_id, "bad").stdout
     assert "Step prepare / make: rolled_back, it cannot be made." in why
@@ -197,7 +197,7 @@ def test_a_batch_is_operated_by_hand_from_begin_to_end(live: Live) -> None:
 
     assert "1 failed member retried." in live.lucius("batch", "retry", batch_id, "bad").stdout
     live.until(batch_id, lambda batch: batch["phase_list"][0]["status"] == "failed")
-    assert "not held" in live.lucius("batch", "resume", batch_id, code=3).stderr
+    assert "neither paused nor held" in live.lucius("batch", "resume", batch_id, code=3).stderr
     live.lucius("batch", "advance", batch_id)
     ended = live.lucius("batch", "watch", batch_id, "--timeout", "60", code=6)
     assert f"See `lucius batch why {batch_id}`." in ended.stdout
@@ -246,6 +246,6 @@ def test_a_cancelled_batch_keeps_the_reason(live: Live) -> None:
     live.publish("stopped")
     batch_id = live.create("stopped", "ann", options=("--manual",))
     live.until(batch_id, lambda batch: batch["status"] == "active")
-    assert "is cancelled" in live.lucius("batch", "cancel", batch_id, "--reason", "not this week").stdout
+    assert "is cancelled" in live.lucius("batch", "cancel", batch_id, "--yes", "--reason", "not this week").stdout
     assert "not this week" in live.lucius("batch", "why", batch_id).stdout
     assert "was cancelled" in live.lucius("batch", "retry", batch_id, code=3).stderr

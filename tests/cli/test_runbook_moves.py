@@ -26,10 +26,11 @@ ANN = {
 )
 def test_a_decision_names_members_or_means_all(scripted: Any, verb: str, sentence: str) -> None:
     scripted.on(f"POST /v1/batches/7:{verb}", {"batch_id": 7, "members": 1})
-    shown = scripted.lucius("batch", verb, "7", "ann")
+    yes = ["--yes"] if verb == "confirm-move" else []
+    shown = scripted.lucius("batch", verb, "7", "ann", *yes)
     assert (shown.exit_code, shown.stdout) == (0, sentence)
     assert scripted.calls[-1][1] == {"members": ["ann"]}
-    scripted.lucius("batch", verb, "7")
+    scripted.lucius("batch", verb, "7", *yes)
     assert scripted.calls[-1][1] == {}
 
 

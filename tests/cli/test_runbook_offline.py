@@ -132,7 +132,7 @@ def test_publishing_a_bad_runbook_shows_the_lines_that_the_server_names(scripted
     assert ended.exit_code == 3
     assert ended.stdout == f"{path}:1: phases: missing; add it\n"
     scripted.on("POST /v1/runbooks/x:retire", {"code": "NOT_FOUND", "detail": "there is no runbook x"}, status=404)
-    ended = scripted.lucius("runbook", "retire", "x")
+    ended = scripted.lucius("runbook", "retire", "x", "--yes")
     assert (ended.exit_code, "NOT_FOUND: there is no runbook x" in ended.stderr) == (3, True)
 
 

@@ -99,6 +99,7 @@ def _jobs(client: Any, real: Client) -> None:
     assert (failed.status, failed.error.code, failed.correlation_id) == ("FAILED_FINAL", "BAD_INPUT", "c-1")
     assert client.get(first.job_id) == failed
     (step,) = client.steps(first.job_id)
+    assert client.command(first.job_id)["tenant_id"] == failed.tenant_id
     assert (step.status, step.attempts[0].attempt_no, step.attempts[0].acked_at is not None) == (
         "FAILED_FINAL",
         1,
@@ -182,6 +183,12 @@ def _batches(client: Any) -> None:
     assert batches.grid(made.batch_id)["member_keys"] == ["ann", "bob"]
     assert batches.add(made.batch_id, "Upn\ncarl\n")["members"] == 1
     assert batches.remove(made.batch_id, ["bob"])["removed"] == 1
+    start = "2030-03-01T08:00:00Z"
+    assert [one["phase"] for one in batches.reschedule(made.batch_id, start, dry_run=True)["moved"]] == ["only"]
+    assert batches.reschedule(made.batch_id, start, reason="moved")["start"].startswith("2030-03-01T08:00:00")
+    assert batches.pause(made.batch_id, reason="wait")["status"] == "active"
+    assert batches.get(made.batch_id).pause_reason
+    assert batches.resume(made.batch_id)["held"] is False
     assert batches.advance(made.batch_id)["phase"] == "only"
     assert [(one.member, one.steps[0].step) for one in batches.members(made.batch_id, status="active")] == [
         ("ann", "first"),

@@ -83,7 +83,7 @@ async def test_reconciler_retries_a_job_that_another_process_has_moved_on(start_
 def test_second_owner_of_a_sqlite_file_is_refused_by_name(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     with Process("up", "--no-services", "--data", data, settings=QUICK, folder=tmp_path, port=free_port()) as owner:
-        for words in (("up", "--no-services"), ("prune", "--older-than", "1d"), ("db", "verify")):
+        for words in (("up", "--no-services"), ("prune", "--yes", "--older-than", "1d"), ("db", "verify")):
             refused = run_lucius(*words, "--data", data, settings={**QUICK, "LUCIUS_PORT": str(free_port())})
             assert refused.returncode != 0
             assert f"process {owner.pid}" in refused.stderr

@@ -129,6 +129,14 @@ def test_acts_are_done_with_a_reason_and_kept_in_the_trail(open_tab: OpenTab, se
         form.locator("button").click()
         page.wait_for_selector(".banner.good")
 
+    act("Reschedule", "Move the phases", {"start": "2030-03-01T08:00:00Z"}, "the window has moved")
+    page.wait_for_selector("text=rescheduled from")
+    act("Pause the batch", "Pause the batch", {}, "the gateway is down")
+    assert "The batch is paused by key:operator: the gateway is down" in tab.text()
+    resume = page.locator("form:has(button:text-is('Resume the batch'))")
+    resume.locator("[name=reason]").fill("the gateway is back")
+    resume.locator("button").click()
+    page.wait_for_selector("summary:text-is('Pause the batch')")
     act("Begin the next phase", "Begin it now", {}, "the window is open")
     assert "The next phase begins." in tab.text()
     made.answer(made.jobs(3), lambda member: "mailbox locked" if member == "bob" else None)
@@ -143,7 +151,8 @@ def test_acts_are_done_with_a_reason_and_kept_in_the_trail(open_tab: OpenTab, se
     wanted = {
         "batch-advanced": "the window is open", "member-retried": "unlocked by hand",
         "member-added": "asked for on the phone", "member-removed": "by hand: left the company",
-        "batch-cancelled": "the window is closed",
+        "batch-cancelled": "the window is closed", "batch-rescheduled": "the window has moved",
+        "batch-paused": "the gateway is down", "batch-resumed": "the gateway is back",
     }  # fmt: skip
     for kind, reason in wanted.items():
         (event,) = made.events(kind)
@@ -151,8 +160,8 @@ def test_acts_are_done_with_a_reason_and_kept_in_the_trail(open_tab: OpenTab, se
     # A button of a page that is out of date is answered kindly.
     token = page.get_attribute("form[action$='/sign-out'] input[name=csrf]", "value")
     said = {
-        "cancel": "has ended", "resume": "is not held", "confirm-source": "is not held", "confirm-move": "has ended",
-        "keep": "has ended", "advance": "has ended", "retry": "was cancelled",
+        "cancel": "has ended", "resume": "is neither paused nor held", "confirm-source": "is not held",
+        "confirm-move": "has ended", "keep": "has ended", "advance": "has ended", "retry": "was cancelled",
     }  # fmt: skip
     for verb, words in said.items():
         address = f"{tab.url}/console/batches/{made.id}/{verb}"
@@ -248,8 +257,8 @@ def test_only_who_may_sees_and_acts(open_tab: OpenTab, batch: Batch) -> None:
         assert "user-01" not in answer.text()
     reader = open_tab(READER)
     token = reader.page.get_attribute("form[action$='/sign-out'] input[name=csrf]", "value") or ""
-    verbs = ("retry", "remove", "add", "cancel", "resume", "advance", "confirm-source", "confirm-move", "keep",
-             "approve", "refuse")  # fmt: skip
+    verbs = ("retry", "remove", "add", "cancel", "pause", "resume", "reschedule", "advance", "confirm-source")
+    verbs += ("confirm-move", "keep", "approve", "refuse")
     for verb in verbs:
         address = f"{reader.url}/console/batches/{batch.id}/{verb}"
         assert reader.page.request.post(address, form={"csrf": token, "reason": "x"}).status == 403, verb

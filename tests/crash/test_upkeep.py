@@ -23,7 +23,7 @@ def _server(tmp_path: Path, **settings: str) -> Process:
 
 
 def _prune(tmp_path: Path, older_than: str) -> subprocess.CompletedProcess[str]:
-    return run_lucius("prune", "--older-than", older_than, "--data", str(tmp_path / "data"), settings=QUICK)
+    return run_lucius("prune", "--yes", "--older-than", older_than, "--data", str(tmp_path / "data"), settings=QUICK)
 
 
 def _count(tmp_path: Path, table: str) -> int:

@@ -122,7 +122,7 @@ async def test_upgrade_and_way_back_lose_and_double_nothing(
                     assert not leaving.drains or len(client.broken) == broken, client.broken
                     leaving = version
                     await traffic.until(JOBS_A_LEG * (leg + 1))
-                run(new, settings, "db", "contract")
+                run(new, settings, "db", "contract", "--yes")
                 await traffic.until(JOBS_A_LEG * (len(legs) + 2))
                 await traffic.finish()
                 if batches is not None:

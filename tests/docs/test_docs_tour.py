@@ -37,7 +37,19 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 
 def test_the_tour_of_the_readme_works(server: str, tmp_path: Path) -> None:
-    (script,) = [content for language, content in blocks(read(ROOT / "README.md")) if language == "bash"]
+    typed, script = [content for language, content in blocks(read(ROOT / "README.md")) if language == "bash"]
+    assert typed.count("$PWD/.lucius") == 1
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("LUCIUS_")}
+    environ |= {"LUCIUS_URL": server, "LUCIUS_DATA": str(tmp_path / "data"), "XDG_CONFIG_HOME": str(tmp_path)}
+    ran = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", typed.replace("$PWD/.lucius", str(tmp_path / "data"))],
+        cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert "2 to 9 June" in ran.stdout
+    assert "has not started" in ran.stdout
+    assert "JOB_CANCELLED" in ran.stdout
+
     lines = script.splitlines()
     assert lines[:2] == ["URL=http://127.0.0.1:8000", "DATA=$PWD/.lucius"]
     lines[:2] = [f"URL={server}", f"DATA={tmp_path / 'data'}"]

@@ -22,6 +22,7 @@ from lucius.runbooks.core.definition.reading import read_runbook
 from lucius.runbooks.core.states import BATCH, BATCH_RETRIED, KINDS, MEMBER, PHASE, RETRIED, STEP
 from lucius.runbooks.engine.facts import Outcome
 from lucius.runbooks.store.data_tables import SYSTEM_COLUMNS
+from lucius.sql.batch_pause_tables import BATCH_PAUSES
 from lucius.sql.runbook_tables import DECISIONS, MOVED_DATES, RUNBOOK_HANDLED, RUNBOOK_TABLES, TOKENS_AND_ABSENCES
 from lucius.sql.runbook_tenants import RUNBOOK_TENANTS
 from lucius.sql.runbook_wait_tables import RUNBOOK_WAITS
@@ -115,6 +116,7 @@ def created() -> dict[str, set[str]]:
         *MOVED_DATES,
         *RUNBOOK_TENANTS,
         *RUNBOOK_WAITS,
+        *BATCH_PAUSES,
     ):
         if (added := re.match(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", statement)) is not None:
             found[added[1]].add(added[2])

@@ -23,7 +23,7 @@ def test_each_command_says_what_it_did(tmp_path: Path) -> None:
     assert invoke(tmp_path, "upgrade") == (0, f"{name}: {count} migrations applied; at version {schema.VERSION}.\n")
     assert invoke(tmp_path, "upgrade") == (0, f"{name}: 0 migrations applied; at version {schema.VERSION}.\n")
     assert invoke(tmp_path, "upgrade", "--abandon") == (0, f"{name}: no upgrade is under way.\n")
-    assert invoke(tmp_path, "contract") == (0, f"{name}: nothing to remove.\n")
+    assert invoke(tmp_path, "contract", "--yes") == (0, f"{name}: nothing to remove.\n")
     assert invoke(tmp_path, "verify") == (0, f"{name} is at version {schema.VERSION}.\n")
     backup = str(tmp_path / "backup.db")
     assert invoke(tmp_path, "backup", backup) == (

@@ -65,6 +65,9 @@ def job_lists() -> Iterator[tuple[str, Fetch]]:
     for tenant, cursor in product(TENANTS, CURSORS):
         for name, filter_ in SEARCHES.items():
             yield f"search by {name} {tenant} {cursor}", page_of_ids(filter_, tenant, PAGE, cursor)
+    for tenant, status, cursor in product(TENANTS, (None, JobStatus.PAUSED, JobStatus.SUCCEEDED), CURSORS):
+        filter_ = JobFilter(job_id_prefix=job_id_of(JOBS // 2)[:11], status=status)
+        yield f"ids that begin {tenant} {status} {cursor}", page_of_ids(filter_, tenant, PAGE, cursor)
     yield "search by key", page_of_ids(JobFilter(), None, PAGE, None, [job_id_of(7), job_id_of(9)])
     yield "open on Temporal", page_of_ids(JobFilter(open_on="temporal"), None, PAGE, None)
 

@@ -162,6 +162,26 @@ async def _decide(call: Call, decision: str) -> Response:
     return answer(await operations.decide(batch_id(call), phase, decision, caller.name, caller.may, reason))
 
 
+async def pause(call: Call) -> Response:
+    reason = await _reason(call)
+    return answer(await call.context.runbooks.operations.pause(batch_id(call), call.caller.name, reason))
+
+
+class BatchRescheduled(Struct, frozen=True, forbid_unknown_fields=True):
+    start: Moment
+    dry_run: Annotated[bool, Meta(description="Only show what would move")] = False
+    if_start: Annotated[Moment, Meta(description="Only if the batch starts at this time now")] | None = None
+    reason: ReasonOrNull = None
+
+
+async def reschedule(call: Call) -> Response:
+    body = await read_typed(call.request, SMALL_BODY_BYTES_MAX, BatchRescheduled)
+    start, reason = moment(body.start, "/start"), read_reason(body.reason)
+    if_start = None if body.if_start is None else moment(body.if_start, "/if_start")
+    operations = call.context.runbooks.operations
+    return answer(await operations.reschedule(batch_id(call), start, call.caller.name, reason, body.dry_run, if_start))
+
+
 async def _reason(call: Call) -> str:
     return read_reason((await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)).reason)
 
@@ -169,6 +189,9 @@ async def _reason(call: Call) -> str:
 class MembersRetried(Struct, frozen=True, forbid_unknown_fields=True):
     members: NamesOrNull = field(default_factory=lambda: NULL)
     reason: ReasonOrNull = None
+    not_started: Annotated[
+        bool, Meta(description="Instead, members that `max_failures` stopped before their steps began")
+    ] = False
 
 
 async def retry(call: Call) -> Response:
@@ -176,7 +199,8 @@ async def retry(call: Call) -> Response:
         call.request, call.context.settings.callbacks_body_bytes_max, MembersRetried, may_be_empty=True
     )
     keys, reason = None if bytes(body.members) == b"null" else read_keys(body.members), read_reason(body.reason)
-    return answer(await call.context.runbooks.operations.retry(batch_id(call), keys, call.caller.name, reason))
+    operations = call.context.runbooks.operations
+    return answer(await operations.retry(batch_id(call), keys, call.caller.name, reason, body.not_started))
 
 
 class MembersHeld(Struct, frozen=True, forbid_unknown_fields=True):

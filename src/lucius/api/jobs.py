@@ -32,6 +32,7 @@ from lucius.domain.search import SearchValue, search_text
 from lucius.domain.waiting import WAIT_CAUSES
 from lucius.ports.audit import OPERATION_KEY
 from lucius.ports.ledger import JobFilter
+from lucius.usecases.command_of_job import command_of
 from lucius.usecases.fair_slots import NoSlot
 from lucius.usecases.operate import Done
 from lucius.usecases.shared_reads import Followed
@@ -59,7 +60,8 @@ def read_job_filter(call: Call, parameters: Parameters) -> JobFilter:
     tenant = parameters.text("tenant_id", 128)
     return JobFilter(
         tenants=visible_tenants(call, tenant),
-        status=parameters.choice("status", JobStatus),
+        statuses=parameters.choices("status", JobStatus),
+        job_id_prefix=parameters.id_prefix("job_id_prefix"),
         request_type=parameters.text("request_type"),
         created_from=parameters.moment("created_from"),
         created_to=parameters.moment("created_to"),
@@ -123,6 +125,12 @@ async def get_steps(call: Call) -> Response:
     attempts = await call.context.queries.attempts(job.job_id)
     steps = [show_step(job, step, attempts.get(step.spec.step_id, [])) for step in job.steps]
     return answer(answers.Steps(steps=steps))
+
+
+async def get_command(call: Call) -> Response:
+    Parameters(call.request).close()
+    job = await call.context.queries.job(read_job_id(call), call.caller.sees)
+    return answer(command_of(job, call.context.registry.snapshot()))
 
 
 async def get_events(call: Call) -> Response:

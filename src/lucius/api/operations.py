@@ -23,7 +23,8 @@ CURSOR = Parameter("cursor", "query", "Cursor", "The `next` of the previous page
 WAIT = Parameter("wait_seconds", "query", "WaitSeconds", "Wait up to this long for the job to end")
 LIST_JOBS = (
     Parameter("tenant_id", "query", "TenantId", "Only this tenant's jobs"),
-    Parameter("status", "query", "JobStatus", "Only jobs in this state"),
+    Parameter("status", "query", "JobStatuses", "Only jobs in this state, or in one of several: `PAUSED,CANCELLING`"),
+    Parameter("job_id_prefix", "query", "JobIdPrefix", "Only jobs whose ids begin with these characters"),
     Parameter("request_type", "query", "Name", "Only jobs of this request type"),
     Parameter("created_from", "query", "Moment", "Only jobs accepted at this time or later"),
     Parameter("created_to", "query", "Moment", "Only jobs accepted before this time"),
@@ -111,6 +112,11 @@ OPERATIONS: tuple[Operation, ...] = (
     _read(
         "/v1/jobs/{job_id}/steps", "getSteps", jobs.get_steps, "List the steps of a job with all attempts", "Steps",
         JOB_ID,
+    ),
+    Operation(
+        method="GET", path="/v1/jobs/{job_id}/command", name="getCommand", handler=jobs.get_command, tag="jobs",
+        summary="The command that a job was made of, without its keys: to submit one like it", role="submit",
+        answer="Envelope", errors=(*JOB_ERRORS, "CONFLICT"), parameters=(JOB_ID,),
     ),
     _read(
         "/v1/jobs/{job_id}/events", "getEvents", jobs.get_events,

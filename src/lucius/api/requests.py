@@ -104,6 +104,7 @@ class Cancel(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 JOB_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ID_SHAPE = "00000000-0000-0000-0000-000000000000"
 
 
 class Parameters:
@@ -126,6 +127,26 @@ class Parameters:
         choices = list(choices)
         if value is not None and value not in choices:
             raise _bad(name, f"must be one of {', '.join(choices)}")
+        return value
+
+    def choices(self, name: str, choices: Iterable[str]) -> tuple[str, ...] | None:
+        """One or more, separated by commas."""
+        value, choices = self.text(name), list(choices)
+        if value is None:
+            return None
+        found = tuple(dict.fromkeys(value.split(",")))
+        if not set(found) <= set(choices):
+            raise _bad(name, f"must be one of {', '.join(choices)}, or several of them with commas between")
+        return found
+
+    def id_prefix(self, name: str) -> str | None:
+        """The first characters of an id."""
+        value = self.text(name, len(_ID_SHAPE))
+        if value is None:
+            return None
+        value = value.lower()
+        if not JOB_ID.fullmatch(value + _ID_SHAPE[len(value) :]):
+            raise _bad(name, "must be the first characters of an id, such as 019a1f2e-7c3b")
         return value
 
     def number(self, name: str, default: float, low: float, high: float) -> float:

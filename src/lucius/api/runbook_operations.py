@@ -174,7 +174,16 @@ RUNBOOK_OPERATIONS: tuple[Operation, ...] = (
         "Cancel a batch: nothing more is sent; jobs that workers have may finish", "Reason",
     ),
     _batch(
-        "resume", "resumeBatch", batches.resume, "Resume a batch that was held because of too many failures", "Reason"
+        "pause", "pauseBatch", batches.pause,
+        "Pause a batch: nothing new is sent or begun; what workers have begun goes on", "Reason",
+    ),
+    _batch(
+        "resume", "resumeBatch", batches.resume,
+        "Resume a batch that was paused, or held because of too many failures", "Reason",
+    ),
+    _batch(
+        "reschedule", "rescheduleBatch", batches.reschedule,
+        "Move the phases that have not begun, as if the batch started at another time", "BatchRescheduled", True,
     ),
     _batch("retry", "retryBatch", batches.retry, "Retry the failed step of failed members", "MembersRetried"),
     _batch(

@@ -48,13 +48,15 @@ class RunbookText(Struct, frozen=True, forbid_unknown_fields=True):
     yaml: RunbookYaml
     overdue_behavior: Literal["rerun", "ignore"] = "rerun"
     rerun_init: bool = False
+    stopped: Annotated[bool, Meta(description="With its automation off: no source is read, no phase starts")] = False
 
 
 async def publish(call: Call) -> Response:
     body = await read_typed(call.request, body_bytes_max(BYTES_MAX), RunbookText)
     publishing, content = call.context.runbooks.publishing, body.yaml.encode()
-    scope = scope_of(call.caller)
-    published = await publishing.publish(content, call.caller.name, body.overdue_behavior, body.rerun_init, scope=scope)
+    published = await publishing.publish(
+        content, call.caller.name, body.overdue_behavior, body.rerun_init, body.stopped, scope_of(call.caller)
+    )
     return answer(published, 201, {"Location": f"/v1/runbooks/{published['name'].replace(' ', '%20')}"})
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from lucius import __version__
-from lucius.cli.connection import Connection
+from lucius.cli import completion, profile
+from lucius.cli.completing import complete_profiles, connection_of
 from lucius.cli.failures import EXIT_CODES, EXIT_INTERRUPTED, EXIT_USAGE
 from lucius.cli.inspect import commands as inspect
 from lucius.cli.inspect import console
@@ -32,6 +33,7 @@ SECTIONS = (
     ("Registry", (*protocol.COMMANDS, *registry.COMMANDS)),
     ("Run", (*server.COMMANDS, *platform.COMMANDS)),
     ("Maintain", (*doctor.UPKEEP, *database.UPKEEP, *bus.UPKEEP, *server.UPKEEP, *temporal.UPKEEP, *version.COMMANDS)),
+    ("This command line", (*profile.COMMANDS, *completion.COMMANDS)),
 )
 """Every command, by its heading in `lucius --help`."""
 
@@ -67,18 +69,25 @@ class SectionedGroup(click.Group):
     cls=SectionedGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_CHARS_MAX},
 )
-@click.option("--url", envvar="LUCIUS_URL", default=URL_DEFAULT, show_default=True, help="The server. [LUCIUS_URL]")
+@click.option("--url", envvar="LUCIUS_URL", help=f"The server. [LUCIUS_URL; that of the profile; {URL_DEFAULT}]")
 @click.option(
     "--api-key",
     envvar="LUCIUS_API_KEY",
-    help="The key to send. [LUCIUS_API_KEY] The default, only for a server on this machine, is the key in the file "
-    "api-key of the data folder of `lucius up` ($LUCIUS_DATA, or .lucius).",
+    help="The key to send. [LUCIUS_API_KEY; that of the profile] The default, only for a server on this machine, is "
+    "the key in the file api-key of the data folder of `lucius up` ($LUCIUS_DATA, or .lucius).",
+)
+@click.option(
+    "--server-profile",
+    envvar="LUCIUS_PROFILE",
+    metavar="NAME",
+    shell_complete=complete_profiles,
+    help="The server and key of this profile; see `lucius profile`. [LUCIUS_PROFILE; the one in use]",
 )
 @click.version_option(__version__, prog_name="lucius")
 @click.pass_context
-def cli(context: click.Context, url: str, api_key: str | None) -> None:
+def cli(context: click.Context, url: str | None, api_key: str | None, server_profile: str | None) -> None:
     """LUCIUS accepts commands and runs them, step by step, to completion."""
-    context.obj = Connection(url, api_key)
+    context.obj = connection_of(context)
 
 
 for heading, commands in SECTIONS:

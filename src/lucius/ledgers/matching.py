@@ -20,6 +20,7 @@ def matches(job: Job, wanted: JobFilter, closing: Closing | None) -> bool:
         and (wanted.created_from is None or spec.created_at >= wanted.created_from)
         and (wanted.created_to is None or spec.created_at < wanted.created_to)
         and (wanted.job_id is None or spec.job_id == wanted.job_id)
+        and (wanted.job_id_prefix is None or spec.job_id.startswith(wanted.job_id_prefix))
         and (wanted.correlation_id is None or spec.correlation_id == wanted.correlation_id)
         and (wanted.search is None or wanted.search in spec.searchable)
         and (wanted.wait_cause is None or wait_cause(job) == wanted.wait_cause)

@@ -128,6 +128,8 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     """Only jobs that have not ended and are driven by this engine."""
     job_id: str | None = None
     """Only this one."""
+    job_id_prefix: str | None = None
+    """Only jobs whose ids begin with these characters: a range of ids, since they sort by them."""
     correlation_id: str | None = None
     """Only jobs with this correlation id; a job that was given none has its own id."""
     idempotency_key: str | None = None

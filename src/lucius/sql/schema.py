@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from lucius.sql import migrating
 from lucius.sql.audit_tables import AUDIT_TABLES
 from lucius.sql.batch_change_tables import BATCH_CHANGES
+from lucius.sql.batch_pause_tables import BATCH_PAUSES
 from lucius.sql.console_tables import CONSOLE_PERSONS_AND_VIEWS, CONSOLE_TABLES
 from lucius.sql.database import Database
 from lucius.sql.ledger_copy import CopyJobs
@@ -182,6 +183,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     ),
     Migration(22, "runbooks and batches of tenants", RUNBOOK_TENANTS, oldest_program=12),
     Migration(23, "what batches and phases wait for", RUNBOOK_WAITS, oldest_program=12),
+    Migration(24, "batches that are paused, and those that were rescheduled", BATCH_PAUSES, oldest_program=12),
 )
 
 VERSION = MIGRATIONS[-1].version

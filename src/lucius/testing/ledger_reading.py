@@ -209,6 +209,14 @@ class LedgerReading:
 
         assert await places(tenants=("acme",)) == [6, 3, 0]
         assert await places(job_id=jobs[4].job_id) == [4]
+        assert await places(job_id_prefix=jobs[4].job_id) == [4]
+        whole = jobs[4].job_id
+        for end in range(1, len(whole)):
+            same = [place for place in range(8, -1, -1) if jobs[place].job_id.startswith(whole[:end])]
+            assert await places(job_id_prefix=whole[:end]) == same
+        assert await places(job_id_prefix=whole[:18], tenants=(jobs[4].spec.tenant_id,), before=whole) == []
+        assert await places(job_id_prefix="0", created_from=after(START, 3), created_to=after(START, 5)) == [4, 3]
+        assert await places(job_id_prefix="f") == []
         assert await places(tenants=("acme", "globex")) == [7, 6, 4, 3, 1, 0]
         assert await places(tenants=()) == []
         assert await places(tenants=("nobody",)) == []

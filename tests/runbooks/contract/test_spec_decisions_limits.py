@@ -74,7 +74,7 @@ async def test_max_failures_held_batch_can_be_cancelled(harness: Harness) -> Non
     harness.answer = lambda job: SUCCESS
     await harness.settle()
     assert (await harness.phases(), await harness.batch_status()) == ({"one": "failed", "two": "skipped"}, "failed")
-    with pytest.raises(CallerError, match="is not held"):
+    with pytest.raises(CallerError, match="is neither paused nor held"):
         await harness.operations.resume(1, OPERATOR)
 
 

@@ -9,7 +9,8 @@ one that joins. The worker answers by function, member and number of the job alo
 - `m4` joins while the first phase runs, and catches up;
 - all else succeeds.
 
-Nothing starts in the last ten minutes of an hour, and the second phase waits for two approvals.
+Nothing starts in the last ten minutes of an hour, and the second phase waits for two approvals. Now and then an operator
+pauses the batch and resumes it, which must change nothing of its end.
 
 Kept out by construction, because there the order rightly decides: a removal that comes before or after its member's
 step has succeeded (so `m3`'s worker waits); members who change before or after a phase is dispatched (so the first
@@ -163,6 +164,7 @@ class Telling:
 
     async def _pass_time(self) -> None:
         harness = self.harness
+        await self._pause_or_resume()
         phases = await harness.phases()
         if phases["one"] != "pending" and not self.is_changed:
             self.is_changed = True
@@ -187,6 +189,18 @@ class Telling:
             harness = self.stands[0] if self.random is None else self.random.choice(self.stands)
             with suppress(CallerError):
                 await harness.operations.decide(1, "two", APPROVED, name, lambda role: True)
+
+    async def _pause_or_resume(self) -> None:
+        if self.random is None:
+            return
+        found = await self.harness.rows("SELECT paused_at FROM batches WHERE status NOT IN ('completed', 'failed')")
+        if not found:
+            return
+        operations, is_paused = self.harness.operations, found[0][0] is not None
+        if is_paused and self.random.random() < 0.5:
+            await operations.resume(1, OPERATOR)
+        elif not is_paused and self.random.random() < 0.2:
+            await operations.pause(1, OPERATOR)
 
     async def _is_over(self) -> bool:
         if self.harness.waiting or not self.is_changed:

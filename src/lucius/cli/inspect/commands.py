@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lucius.cli.completing import complete_jobs, complete_protocols
+from lucius.cli.ids import find_job
 from lucius.cli.inspect.schemas import schema_table
 from lucius.cli.output.formatting import counted, distance, error_text, steps_text, text_of, time_taken
 from lucius.cli.output.printing import (
@@ -34,7 +36,7 @@ NOTE_LINES_MAX = 3
 
 
 @click.command()
-@click.argument("protocol_id", metavar="[ID]", required=False)
+@click.argument("protocol_id", metavar="[ID]", required=False, shell_complete=complete_protocols)
 @output_option
 @click.pass_obj
 def protocols(connection: Connection, protocol_id: str | None, output: str) -> None:
@@ -162,7 +164,7 @@ def dead_letters(connection: Connection, limit: int, cursor: str, dismissed: boo
 
 
 @click.command()
-@click.argument("job_id", metavar="JOB")
+@click.argument("job_id", metavar="JOB", shell_complete=complete_jobs)
 @click.option("--reason", required=True, help="Why nobody needs to look at it any more; kept.")
 @output_option
 @click.pass_obj
@@ -172,7 +174,7 @@ def dismiss(connection: Connection, job_id: str, reason: str, output: str) -> No
     The job itself stays as it is, and can still be redriven.
     """
     with connection.open() as client:
-        answer = client.run(admin_calls.dismiss(job_id, reason=reason))
+        answer = client.run(admin_calls.dismiss(find_job(client, job_id), reason=reason))
     if output == "json":
         show_json(answer)
         return

@@ -282,3 +282,10 @@ def event_table_in_brief(events: Iterable[Mapping[str, Any]]) -> Table:
     name = f"{next(iter(days))} UTC" if len(days) == 1 else "At (UTC)"
     columns = (Column(name), Column("Type"), Column("Step"), Column("No"), Column("Status"))
     return Table(columns, rows, "", notes, notes_apart=True)
+
+
+def event_line(event: Mapping[str, Any], is_brief: bool) -> str:
+    """One event of a trail that is followed: nothing is known about the width of the next."""
+    table = event_table_in_brief([event]) if is_brief else event_table([event])
+    cells = [*table.rows[0], *table.notes]
+    return "  ".join(cell for cell in cells if cell)

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lucius.cli.completing import complete_operations
 from lucius.cli.failures import EXIT_JOB_FAILED, EXIT_OK, TimedOut
+from lucius.cli.ids import find_operation
 from lucius.cli.interrupted import left_alone
+from lucius.cli.output.confirming import confirm, yes_option
 from lucius.cli.output.formatting import distance, text_of, time_taken
 from lucius.cli.output.printing import output_option, say_more, show_json, show_sentence, show_sentences, show_table
 from lucius.cli.output.program import hint
@@ -28,7 +31,7 @@ LIST_DEFAULT, LIST_MAX = 20, 10_000
 OUTCOMES = ("PENDING", "STARTED", "SUCCEEDED", "FAILED", "SKIPPED")
 COUNTS = ("pending", "started", "succeeded", "failed", "skipped")
 
-operation_argument = click.argument("operation_id", metavar="OPERATION")
+operation_argument = click.argument("operation_id", metavar="OPERATION", shell_complete=complete_operations)
 
 
 @click.group()
@@ -65,7 +68,7 @@ def list_operations(connection: Connection, limit: int, cursor: str, output: str
 def show(connection: Connection, operation_id: str, output: str) -> None:
     """Show where an operation stands, and what was done to it."""
     with connection.open() as client:
-        operation = client.run(operation_calls.get_operation(operation_id))
+        operation = client.run(operation_calls.get_operation(find_operation(client, operation_id)))
     if output == "json":
         show_json(operation)
         return
@@ -84,6 +87,7 @@ def outcomes(
 ) -> None:
     """List what became of each job of an operation, oldest job first."""
     with connection.open() as client:
+        operation_id = find_operation(client, operation_id)
         page = client.run(operation_calls.outcomes(operation_id, status=status, limit=limit, cursor=cursor))
     if output == "json":
         show_json(page)
@@ -110,29 +114,37 @@ def outcomes(
 def watch(connection: Connection, operation_id: str, timeout: float, output: str) -> None:
     """Show an operation's progress until it ends or stops; exit code 1 unless every job succeeded or was skipped."""
     with connection.open() as client:
-        follow(client, operation_id, timeout, output)
+        follow(client, find_operation(client, operation_id), timeout, output)
 
 
-def _steering(verb: str, text: str) -> click.Command:
+def _steering(verb: str, text: str, question: str = "") -> click.Command:
+    """`question`: what to ask before it, if it cannot be taken back."""
+
     @operations.command(verb, help=text)
     @operation_argument
     @click.option("--reason", help="Why; it is kept with the operation.")
     @output_option
     @click.pass_obj
-    def command(connection: Connection, operation_id: str, reason: str | None, output: str) -> None:
+    def command(connection: Connection, operation_id: str, reason: str | None, output: str, yes: bool = False) -> None:
         with connection.open() as client:
+            operation_id = find_operation(client, operation_id)
+            if question:
+                confirm(question.format(operation_id), yes)
             operation = client.run(operation_calls.steer(operation_id, verb, reason))
         if output == "json":
             show_json(operation)
         else:
             show_sentence(f"Operation {operation_id} {operation.get('status')}: {operation.get('sentence')}")
 
-    return command
+    return yes_option(command) if question else command
 
 
 _steering("pause", "Act on no more jobs until the operation is resumed.")
 _steering("resume", "Resume an operation that was paused or has stopped; failures are counted anew.")
-_steering("abandon", "End an operation; the jobs that it has not acted on are left alone.")
+_steering(
+    "abandon", "End an operation; the jobs that it has not acted on are left alone.",
+    "End operation {}, so that it cannot be resumed?",
+)  # fmt: skip
 
 COMMANDS = (operations,)
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _UNPRINTABLE = re.compile("[\\x7f-\\x9f\\u061c\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb]")
 
+_AS_YAML = "lucius.cli.output.yaml"
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -28,11 +30,22 @@ def output_option(command: F) -> F:
     return click.option(
         "--output",
         "-o",
-        type=click.Choice(["text", "json"]),
+        type=click.Choice(["text", "json", "yaml"]),
         default="text",
         show_default=True,
-        help="Text for people, or JSON.",
+        callback=_output,
+        help="Text for people, or JSON, or the same as YAML.",
     )(command)
+
+
+def _output(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """To commands YAML is JSON; `show_json` writes it differently."""
+    note_output(value, context)
+    return "json" if value == "yaml" else value
+
+
+def note_output(value: str, context: click.Context | None = None) -> None:
+    (context or click.get_current_context()).meta[_AS_YAML] = value == "yaml"
 
 
 def open_console() -> Console:
@@ -83,9 +96,20 @@ def show_document(text: str) -> None:
     click.echo(text, nl=False)
 
 
-def show_json(content: Any) -> None:
+def is_yaml() -> bool:
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_AS_YAML))
+
+
+def show_json(content: Any, in_one_line: bool = False) -> None:
+    """`in_one_line`: one of many documents, a line each; in YAML, each after `---`."""
+    if is_yaml():
+        from lucius.cli.output.yaml_lines import yaml_lines
+
+        text = "\n".join([*(["---"] if in_one_line else []), *yaml_lines(content)])
+    else:
+        text = json.dumps(content, ensure_ascii=False, indent=None if in_one_line else 2)
     # Valid JSON may contain raw C1 and text-direction controls; escaping them does not change the value.
-    text = json.dumps(content, ensure_ascii=False, indent=2)
     click.echo(_UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lucius.cli.completing import complete_runbooks
 from lucius.cli.failures import EXIT_BATCH_CANCELLED, EXIT_JOB_FAILED, EXIT_OK, EXIT_WITH_FAILURES, Unusable
 from lucius.cli.interrupted import left_alone
 from lucius.cli.output.printing import (
@@ -21,7 +22,7 @@ from lucius.cli.output.printing import (
     show_sentences,
 )
 from lucius.cli.output.program import hint
-from lucius.cli.runbooks import operate
+from lucius.cli.runbooks import operate, pausing
 from lucius.cli.runbooks.files import now
 from lucius.cli.runbooks.group import OrderedGroup, cursor_option, limit_option, show_event_page
 from lucius.cli.runbooks.operate import batch_argument
@@ -40,6 +41,13 @@ ENDING_EXITS = {
 }
 """By verdict; any other is a failure."""
 MEMBER_STATUSES = ("active", "removed", "failed", "held", "all")
+member_status_option = click.option(
+    "--status",
+    type=click.Choice(MEMBER_STATUSES),
+    default="all",
+    show_default=True,
+    help="Only members with this status; failed and held members are also active.",
+)
 
 
 @click.group(cls=OrderedGroup)
@@ -51,7 +59,7 @@ def batch() -> None:
 
 
 @click.command("list")
-@click.option("--runbook", metavar="NAME", help="Only batches of this runbook.")
+@click.option("--runbook", metavar="NAME", shell_complete=complete_runbooks, help="Only batches of this runbook.")
 @click.option("--status", type=click.Choice(STATUSES), help="Only batches in this state.")
 @limit_option
 @cursor_option
@@ -97,13 +105,7 @@ def show(connection: Connection, batch_id: int, output: str) -> None:
 
 @click.command()
 @batch_argument
-@click.option(
-    "--status",
-    type=click.Choice(MEMBER_STATUSES),
-    default="all",
-    show_default=True,
-    help="Only members with this status; failed and held members are also active.",
-)
+@member_status_option
 @limit_option
 @cursor_option
 @output_option
@@ -223,16 +225,17 @@ def events(connection: Connection, batch_id: int, limit: int, cursor: str, outpu
 
 @click.command()
 @batch_argument
+@member_status_option
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="The file. [stdout]")
 @click.pass_obj
-def export(connection: Connection, batch_id: int, out: Path | None) -> None:
+def export(connection: Connection, batch_id: int, status: str, out: Path | None) -> None:
     """Export a batch as CSV.
 
     A row for each member, a column for each step.
     """
 
     with connection.open() as client:
-        content = client.run(batch_calls.export(batch_id))
+        content = client.run(batch_calls.export(batch_id, status=status))
     if out is None:
         show_document(content.decode("utf-8", "replace"))
         return
@@ -240,12 +243,14 @@ def export(connection: Connection, batch_id: int, out: Path | None) -> None:
         out.write_bytes(content)
     except OSError as error:
         raise Unusable(f"{out} cannot be written: {error.strerror}") from error
-    click.echo(f"Wrote batch {batch_id} to {out}.", err=True)
+    who = "" if status == "all" else f" ({status} members)"
+    click.echo(f"Wrote batch {batch_id}{who} to {out}.", err=True)
 
 
 for command in (
     list_batches, show, grid, watch, why, events, export, operate.create, operate.add,
-    operate.remove, operate.retry, operate.resume, operate.advance, operate.approve, operate.refuse, operate.cancel,
+    operate.remove, operate.retry, pausing.pause, pausing.resume, pausing.reschedule, operate.advance, operate.approve,
+    operate.refuse, operate.cancel,
     operate.confirm_move, operate.keep, operate.send_again,
 ):  # fmt: skip
     batch.add_command(command)

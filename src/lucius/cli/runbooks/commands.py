@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lucius.cli.completing import complete_runbooks
 from lucius.cli.failures import EXIT_NO_CONNECTION, EXIT_REFUSED, Refused, Unusable
+from lucius.cli.output.confirming import confirm as ask
+from lucius.cli.output.confirming import yes_option
 from lucius.cli.output.formatting import counted, text_of
 from lucius.cli.output.printing import output_option, show_document, show_json, show_line, show_lines, show_sentence
 from lucius.cli.output.program import hint
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from lucius.cli.connection import ApiSession, Connection
 
 VERSION = click.IntRange(1)
-name_argument = click.argument("name")
+name_argument = click.argument("name", shell_complete=complete_runbooks)
 
 
 @click.group(cls=OrderedGroup)
@@ -44,9 +47,10 @@ def runbook() -> None:
     help="Phases of this version that are overdue in running batches: run them, or skip them.",
 )
 @click.option("--rerun-init", is_flag=True, help="Running batches run this version's init before they continue.")
+@click.option("--stopped", is_flag=True, help="With its automation off, until `lucius runbook start`.")
 @output_option
 @click.pass_obj
-def publish(connection: Connection, file: Path, overdue: str, rerun_init: bool, output: str) -> None:
+def publish(connection: Connection, file: Path, overdue: str, rerun_init: bool, stopped: bool, output: str) -> None:
     """Make the runbook in FILE the active version.
 
     FILE is YAML (- is standard input) and contains the runbook's name. Publishing the text of the active version again
@@ -57,7 +61,9 @@ def publish(connection: Connection, file: Path, overdue: str, rerun_init: bool, 
     text = read_text(file, RUNBOOK_BYTES_MAX)
     with connection.open() as client:
         try:
-            answer = client.run(runbook_calls.publish(text, overdue_behavior=overdue, rerun_init=rerun_init))
+            answer = client.run(
+                runbook_calls.publish(text, overdue_behavior=overdue, rerun_init=rerun_init, stopped=stopped)
+            )
         except Refused as error:
             if error.code != "RUNBOOK_INVALID":
                 raise
@@ -68,7 +74,9 @@ def publish(connection: Connection, file: Path, overdue: str, rerun_init: bool, 
     is_unchecked = answer.get("unchecked") and not answer.get("missing_connection")
     unchecked = f"\nNot checked: {text_of(answer['unchecked'])}" if is_unchecked else ""
     name, version = text_of(answer.get("name")), text_of(answer.get("version"))
-    say(answer, output, f"{name}, version {version}, {outcome}.{unchecked}")
+    is_off = answer.get("automation") is False
+    off = f" Its automation is off: `lucius runbook start {name}` starts it." if is_off else ""
+    say(answer, output, hint(f"{name}, version {version}, {outcome}.{off}{unchecked}"))
     if answer.get("missing_connection"):
         connection_name = text_of(answer["missing_connection"])
         show_sentence(
@@ -193,10 +201,12 @@ def _with_file(client: ApiSession, name: str, file: Path) -> dict[str, Any]:
 
 @click.command()
 @name_argument
+@yes_option
 @output_option
 @click.pass_obj
-def retire(connection: Connection, name: str, output: str) -> None:
+def retire(connection: Connection, name: str, yes: bool, output: str) -> None:
     """Retire a runbook: no new batches. Running batches continue."""
+    ask(f"Retire runbook {name}, so that it makes no new batches?", yes)
     _act(connection, name, "retire", output, "is retired: no new batches; running batches continue.")
 
 
@@ -224,14 +234,16 @@ def start(connection: Connection, name: str, output: str) -> None:
 
 @click.command()
 @name_argument
+@yes_option
 @output_option
 @click.pass_obj
-def confirm(connection: Connection, name: str, output: str) -> None:
+def confirm(connection: Connection, name: str, yes: bool, output: str) -> None:
     """Confirm that a held source is correct.
 
     A source that has far fewer members than before changes no members until it has more again or is confirmed. The
     next read then removes the missing members.
     """
+    ask(f"Remove the members that the source of {name} no longer has?", yes)
     _act(connection, name, "confirm", output, "is confirmed: the next read removes the missing members.")
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lucius.cli.completing import complete_batches, complete_runbooks
+from lucius.cli.output.confirming import confirm, yes_option
 from lucius.cli.output.formatting import counted, text_of
 from lucius.cli.output.printing import output_option, show_json
 from lucius.cli.output.program import hint
@@ -19,7 +21,7 @@ from lucius.client.calls.pages import given
 if TYPE_CHECKING:
     from lucius.cli.connection import Connection
 
-batch_argument = click.argument("batch_id", metavar="ID", type=click.IntRange(1))
+batch_argument = click.argument("batch_id", metavar="ID", type=click.IntRange(1), shell_complete=complete_batches)
 csv_option = click.option(
     "--csv", "csv_file", type=FILE, required=True, metavar="FILE", help="The members (- is standard input)."
 )
@@ -28,7 +30,7 @@ reason_option = click.option("--reason", default="", help="The reason, kept in t
 
 
 @click.command()
-@click.argument("runbook")
+@click.argument("runbook", shell_complete=complete_runbooks)
 @csv_option
 @click.option("--start", callback=start_time, metavar="TIME", help="When the batch starts (ISO 8601, UTC). [now]")
 @click.option("--manual", is_flag=True, help="Phases start only with `lucius batch advance`, whenever they are due.")
@@ -71,10 +73,15 @@ def add(connection: Connection, batch_id: int, csv_file: Path, reason: str, outp
 @batch_argument
 @click.argument("members", nargs=-1, required=True, metavar="MEMBER...")
 @reason_option
+@yes_option
 @output_option
 @click.pass_obj
-def remove(connection: Connection, batch_id: int, members: tuple[str, ...], reason: str, output: str) -> None:
+def remove(
+    connection: Connection, batch_id: int, members: tuple[str, ...], reason: str, yes: bool, output: str
+) -> None:
     """Remove members from a batch. Its removal steps run for them."""
+    named = members[0] if len(members) == 1 else f"{len(members)} members"
+    confirm(f"Remove {named} from batch {batch_id} and run the removal steps?", yes)
     answer = act(connection, batch_id, "remove", {"members": list(members), **given(reason=reason)})
     say(answer, output, f"Batch {batch_id}: {counted(int(answer.get('removed') or 0), 'member')} removed.")
 
@@ -82,34 +89,48 @@ def remove(connection: Connection, batch_id: int, members: tuple[str, ...], reas
 @click.command()
 @batch_argument
 @click.argument("members", nargs=-1, metavar="[MEMBER...]")
+@click.option(
+    "--not-started",
+    is_flag=True,
+    help="Instead, members that max_failures stopped before their steps began; the others stay as they are.",
+)
 @reason_option
 @output_option
 @click.pass_obj
-def retry(connection: Connection, batch_id: int, members: tuple[str, ...], reason: str, output: str) -> None:
+def retry(
+    connection: Connection, batch_id: int, members: tuple[str, ...], not_started: bool, reason: str, output: str
+) -> None:
     """Retry failed members, all or these.
 
     Each continues from the step that failed. Without MEMBER, a failed init is retried too.
     """
-    answer = act(connection, batch_id, "retry", _named(members) | given(reason=reason))
+    more = {"not_started": True} if not_started else {}
+    answer = act(connection, batch_id, "retry", _named(members) | given(reason=reason) | more)
     if answer.get("init"):
         say(answer, output, f"Batch {batch_id}: its init is retried.")
         return
     count = int(answer.get("members") or 0)
-    say(answer, output, f"Batch {batch_id}: {counted(count, 'failed member')} retried.")
+    retried = counted(count, "member continues", "members continue") if not_started else ""
+    say(answer, output, f"Batch {batch_id}: {retried or counted(count, 'failed member') + ' retried'}.")
 
 
 @click.command("confirm-move")
 @batch_argument
 @click.argument("members", nargs=-1, metavar="[MEMBER...]")
 @reason_option
+@yes_option
 @output_option
 @click.pass_obj
-def confirm_move(connection: Connection, batch_id: int, members: tuple[str, ...], reason: str, output: str) -> None:
+def confirm_move(
+    connection: Connection, batch_id: int, members: tuple[str, ...], reason: str, yes: bool, output: str
+) -> None:
     """Let held members move to their new date, all or these.
 
     A member is held when its date in the source moves after steps of it were sent. Confirmed, it leaves this batch:
     its removal steps run, and the next read of the source puts it into the batch of its new date.
     """
+    who = ", ".join(members[:5]) or "all held members"
+    confirm(f"Let {who} leave batch {batch_id} and run the removal steps?", yes)
     answer = act(connection, batch_id, "confirm-move", _named(members) | given(reason=reason))
     moved = counted(int(answer.get("members") or 0), "member leaves", "members leave")
     say(answer, output, f"Batch {batch_id}: {moved} for another date.")
@@ -146,17 +167,6 @@ def send_again(connection: Connection, batch_id: int, messages: tuple[str, ...],
     say(answer, output, f"Batch {batch_id}: {counted(count, 'message')} sent again.")
     if answer.get("more"):
         click.echo("There may be more dead messages: repeat the command.", err=True)
-
-
-@click.command()
-@batch_argument
-@reason_option
-@output_option
-@click.pass_obj
-def resume(connection: Connection, batch_id: int, reason: str, output: str) -> None:
-    """Resume a batch that max_failures put on hold."""
-    answer = act(connection, batch_id, "resume", given(reason=reason))
-    say(answer, output, f"Batch {batch_id} continues, with {counted(int(answer.get('steps') or 0), 'held step')}.")
 
 
 @click.command()
@@ -216,13 +226,15 @@ def _decide(connection: Connection, batch_id: int, phase: str, verb: str, reason
 @click.command()
 @batch_argument
 @reason_option
+@yes_option
 @output_option
 @click.pass_obj
-def cancel(connection: Connection, batch_id: int, reason: str, output: str) -> None:
+def cancel(connection: Connection, batch_id: int, reason: str, yes: bool, output: str) -> None:
     """Cancel a batch. Jobs that workers hold may finish; nothing more is sent.
 
     A running rollback continues. A cancelled batch cannot be resumed.
     """
+    confirm(f"Cancel batch {batch_id}, so that it can never be resumed?", yes)
     answer = act(connection, batch_id, "cancel", given(reason=reason))
     say(answer, output, f"Batch {batch_id} is cancelled.")
 

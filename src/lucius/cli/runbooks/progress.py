@@ -33,7 +33,7 @@ def batch_table(items: Iterable[Batch], now: datetime) -> Table:
     rows, notes = [], []
     for batch in items:
         members = batch.get("members") or {}
-        start = moment(batch.get("start"))
+        start = moment(starts_at(batch))
         rows.append(
             (
                 text_of(batch.get("batch_id")),
@@ -44,10 +44,10 @@ def batch_table(items: Iterable[Batch], now: datetime) -> Table:
                 text_of(members.get("failed")),
                 phases_text(batch.get("phases") or {}),
                 f"{start.astimezone(UTC):%Y-%m-%d %H:%M}" if start else "",
-                distance(batch.get("start"), now),
+                distance(starts_at(batch), now),
             )
         )
-        notes.append(text_of(batch.get("hold_reason") or batch.get("error")))
+        notes.append(text_of(batch.get("pause_reason") or batch.get("hold_reason") or batch.get("error")))
     columns = (
         Column("Batch"),
         Column("Runbook"),
@@ -62,9 +62,22 @@ def batch_table(items: Iterable[Batch], now: datetime) -> Table:
     return Table(columns, rows, "Note", notes if any(notes) else ())
 
 
+def starts_at(batch: Batch) -> Any:
+    """When it starts, as rescheduled."""
+    return batch.get("starts_at") or batch.get("start")
+
+
+def _start_text(batch: Batch, now: datetime) -> str:
+    at, planned = starts_at(batch), batch.get("start")
+    moved = f"rescheduled from {text_of(planned)}" if at != planned else ""
+    return ", ".join(part for part in (text_of(at), distance(at, now), moved) if part)
+
+
 def batch_status(batch: Batch) -> str:
     if batch.get("status") in ENDED:
         return verdict_of(batch)
+    if batch.get("paused_at"):
+        return "paused"
     return "held" if batch.get("held_at") else text_of(batch.get("status"))
 
 
@@ -114,7 +127,7 @@ def batch_facts(batch: Batch, now: datetime) -> list[tuple[str, str]]:
         ("Batch", f"{text_of(batch.get('batch_id'))} of {text_of(batch.get('runbook'))}, "
                   f"version {text_of(batch.get('version'))}{manual}"),
         ("Status", batch_status(batch)),
-        ("Start", ", ".join(part for part in (text_of(batch.get("start")), distance(batch.get("start"), now)) if part)),
+        ("Start", _start_text(batch, now)),
         ("Members", ", ".join(counts) or "none"),
         ("Time", time_taken(batch.get("detected_at"), batch.get("completed_at"), now)),
         ("Held", text_of(batch.get("hold_reason"))),

@@ -62,7 +62,9 @@ def _next(batch: Item, number: str, failed: int) -> list[tuple[str, str]]:
         ]
     has_pending = any(phase.get("status") == "pending" for phase in batch.get("phase_list") or ())
     commands = []
-    if is_open and batch.get("held_at"):
+    if is_open and batch.get("paused_at"):
+        commands.append((f"lucius batch resume {number}", "continue where it was paused"))
+    elif is_open and batch.get("held_at"):
         commands.append((f"lucius batch resume {number}", "continue; the failure count restarts"))
     if is_open and int((batch.get("members") or {}).get("held") or 0):
         commands.append((f"lucius batch grid {number} --status held", "which members are held"))
@@ -83,8 +85,15 @@ def _next(batch: Item, number: str, failed: int) -> list[tuple[str, str]]:
         and any(step.get("status") not in ("succeeded", "cancelled") for step in batch.get("init") or ())
     ):
         commands.append((f"lucius batch retry {number}", "retry init from the step that failed"))
-    if is_open and batch.get("status") == "active" and has_pending and not batch.get("held_at"):
+    if (
+        is_open
+        and batch.get("status") == "active"
+        and has_pending
+        and not (batch.get("held_at") or batch.get("paused_at"))
+    ):
         commands.append((f"lucius batch advance {number}", "begin the next phase now, regardless of when it is due"))
+    if is_open and not batch.get("paused_at"):
+        commands.append((f"lucius batch pause {number}", "send nothing new until it is resumed"))
     if is_open:
         commands.append((f"lucius batch watch {number}", "follow its progress"))
         commands.append((f"lucius batch cancel {number}", "send nothing more"))

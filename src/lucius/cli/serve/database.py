@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from lucius.cli.output.confirming import confirm, yes_option
 from lucius.cli.output.rows_copied import shown_rows_copied
 from lucius.cli.serve.server import data_option, run, settings_of
 
@@ -62,14 +63,17 @@ def db_verify(data: str | None) -> None:
 
 @db.command("contract")
 @ignore_session_option
+@yes_option
 @data_option
-def db_contract(ignored_pids: tuple[int, ...], data: str | None) -> None:
+def db_contract(ignored_pids: tuple[int, ...], yes: bool, data: str | None) -> None:
     """Remove what upgrades have kept for older versions, such as the tables that were replaced.
 
     There is no way back to an older version afterwards, except with a backup. Refuses while programs run that need what
     would be removed.
     """
-    click.echo(run("db_contract", settings_of(data=data), ignored_pids))
+    settings = settings_of(data=data)
+    confirm("Remove what older versions need, so that there is no way back to them?", yes)
+    click.echo(run("db_contract", settings, ignored_pids))
 
 
 @db.command("backup")

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lucius.cli.failures import Unreachable, Unusable
+from lucius.cli.output.confirming import confirm, yes_option
 from lucius.cli.output.program import hint
+from lucius.cli.times import seconds_of
 
 if TYPE_CHECKING:
     from lucius.settings import Settings
 
 PORT_MAX = 65_535
-SECONDS_OF_UNIT = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-DURATION_SECONDS_MAX = 100 * 365 * 86_400
 
 SERVER_PACKAGES = frozenset(
     {"apsw", "cryptography", "fastapi", "httptools", "jinja2", "jsonschema_rs", "jwt", "msgspec", "pypdf", "starlette"}
     | {"uvicorn", "uvloop", "yaml"}
 )
 """Import names of the packages that the extra `server` installs."""
-
-_DURATION = re.compile(r"(\d{1,12})([smhdw])")
-
-
-def seconds_of(context: click.Context, parameter: click.Parameter, value: str) -> int:
-    """A whole number with a unit: `90s`, `15m`, `12h`, `30d`, `8w`."""
-    match = _DURATION.fullmatch(value.strip().lower())
-    seconds = int(match[1]) * SECONDS_OF_UNIT[match[2]] if match else 0
-    if not 0 < seconds <= DURATION_SECONDS_MAX:
-        raise click.BadParameter(f"{value!r} is not a duration such as 90s, 15m, 12h, 30d or 8w", context, parameter)
-    return seconds
 
 
 PORT = click.IntRange(0, PORT_MAX)
@@ -145,10 +134,14 @@ def runbooks(data: str | None) -> None:
     metavar="DURATION",
     help="How long ago the job ended: 90s, 15m, 12h, 30d, 8w.",
 )
+@yes_option
 @data_option
-def prune(older_than: int, data: str | None) -> None:
+def prune(older_than: int, yes: bool, data: str | None) -> None:
     """Delete jobs that ended long ago, with everything that belongs to them."""
-    _say(run("prune", settings_of(data=data), older_than))
+    settings = settings_of(data=data)
+    until = datetime.now(UTC) - timedelta(seconds=older_than)
+    confirm(f"Delete every job that ended before {until:%Y-%m-%d %H:%M:%S} UTC, for good?", yes)
+    _say(run("prune", settings, older_than))
 
 
 COMMANDS = (up, api, worker, reconciler, scheduler, runbooks)

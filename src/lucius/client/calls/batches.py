@@ -115,14 +115,32 @@ def decide(batch_id: int, phase: str, verb: str, body: Json) -> Script[Json]:
     return content_of((yield post(f"{batch_path(batch_id)}/phases/{quote(phase, safe='')}:{verb}", body)))
 
 
+def pause(batch_id: int, *, reason: str | None = None) -> Script[Json]:
+    """Send and begin nothing new; what workers have begun goes on to its end."""
+    return (yield from act(batch_id, "pause", given(reason=reason)))
+
+
 def resume(batch_id: int, *, reason: str | None = None) -> Script[Json]:
-    """Resume a batch that `max_failures` put on hold."""
+    """Resume a batch that was paused, or that `max_failures` put on hold."""
     return (yield from act(batch_id, "resume", given(reason=reason)))
 
 
-def retry(batch_id: int, members: Sequence[str] | None = None, *, reason: str | None = None) -> Script[Json]:
-    """Retry the failed step of failed members (all of them by default)."""
-    return (yield from act(batch_id, "retry", _named(members) | given(reason=reason)))
+def reschedule(
+    batch_id: int, start: str, *, dry_run: bool = False, if_start: str | None = None, reason: str | None = None
+) -> Script[Json]:
+    """Move the phases that have not begun, as if the batch started at `start` (ISO 8601). `dry_run`: only show what
+    would move. `if_start`: only if it starts at this time now."""
+    body = {"start": start, "dry_run": dry_run, **given(if_start=if_start, reason=reason)}
+    return (yield from act(batch_id, "reschedule", body))
+
+
+def retry(
+    batch_id: int, members: Sequence[str] | None = None, *, reason: str | None = None, not_started: bool = False
+) -> Script[Json]:
+    """Retry the failed step of failed members (all of them by default). `not_started`: instead, members that
+    `max_failures` stopped before their steps began."""
+    body = _named(members) | given(reason=reason) | ({"not_started": True} if not_started else {})
+    return (yield from act(batch_id, "retry", body))
 
 
 def confirm_move(batch_id: int, members: Sequence[str] | None = None, *, reason: str | None = None) -> Script[Json]:

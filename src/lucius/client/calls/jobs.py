@@ -122,10 +122,15 @@ def steps(job_id: str) -> Script[Json]:
     return content_of((yield get(job_path(job_id) + "/steps")))
 
 
+def command(job_id: str) -> Script[Json]:
+    """The command that a job was made of, without its keys: to submit one like it."""
+    return content_of((yield get(job_path(job_id) + "/command")))
+
+
 def jobs(
     *,
     tenant_id: str | None = None,
-    status: str | None = None,
+    status: str | Sequence[str] | None = None,
     request_type: str | None = None,
     created_from: str | None = None,
     created_to: str | None = None,
@@ -133,14 +138,15 @@ def jobs(
     correlation_id: str | None = None,
     idempotency_key: str | None = None,
     payload: str | None = None,
+    job_id_prefix: str | None = None,
     limit: int = JOBS_LIMIT,
     cursor: str = "",
 ) -> Script[Json]:
-    """Jobs, newest first: at most `limit`, over as many pages as needed. `payload` is `field=value`: jobs with this
-    value in a field that their protocol declares searchable."""
+    """Jobs, newest first: at most `limit`, over as many pages as needed. `status` is one, or several.
+    `payload` is `field=value`: jobs with this value in a field that their protocol declares searchable."""
     query = given(
         tenant_id=tenant_id,
-        status=status,
+        status=status if status is None or isinstance(status, str) else ",".join(status),
         request_type=request_type,
         created_from=created_from,
         created_to=created_to,
@@ -148,6 +154,7 @@ def jobs(
         correlation_id=correlation_id,
         idempotency_key=idempotency_key,
         payload=payload,
+        job_id_prefix=job_id_prefix,
     )
     return (yield from paged("/v1/jobs", query, limit, cursor))
 

@@ -21,9 +21,12 @@ def list_runbooks() -> Script[Json]:
     return content_of((yield get("/v1/runbooks")))
 
 
-def publish(text: str, *, overdue_behavior: str = "rerun", rerun_init: bool = False) -> Script[Json]:
-    """Make a YAML text the active version of the runbook that it names."""
-    body = {"yaml": text, "overdue_behavior": overdue_behavior, "rerun_init": rerun_init}
+def publish(
+    text: str, *, overdue_behavior: str = "rerun", rerun_init: bool = False, stopped: bool = False
+) -> Script[Json]:
+    """Make a YAML text the active version of the runbook that it names. `stopped`: with its automation off."""
+    body: Json = {"yaml": text, "overdue_behavior": overdue_behavior, "rerun_init": rerun_init}
+    body |= {"stopped": True} if stopped else {}
     # Not repeatable: the second answer would say that nothing was published.
     return content_of((yield post("/v1/runbooks", body)))
 

@@ -95,8 +95,12 @@ class Batch(Model):
     start: datetime | None = None
     origin: str = ""
     advance: str = ""
+    starts_at: datetime | None = None
+    """`start`, or the time that it was rescheduled to."""
     held_at: datetime | None = None
     hold_reason: str | None = None
+    paused_at: datetime | None = None
+    pause_reason: str | None = None
     error: str | None = None
     detected_at: datetime | None = None
     completed_at: datetime | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from lucius.api.runbook_requests import KEYS_MAX, bytes_within
+from lucius.api.runbook_requests import KEYS_MAX, bytes_within, moment
 from lucius.console.forms import FORM_BYTES_MAX, Form
 from lucius.console.page import NOTICE, Act, View
 from lucius.console.pages.batch_address import batch_id
@@ -67,6 +67,15 @@ async def _resume(view: View, number: int, form: Form, reason: str) -> None:
     await view.context.runbooks.operations.resume(number, view.visitor.principal.name, reason)
 
 
+async def _pause(view: View, number: int, form: Form, reason: str) -> None:
+    await view.context.runbooks.operations.pause(number, view.visitor.principal.name, reason)
+
+
+async def _reschedule(view: View, number: int, form: Form, reason: str) -> None:
+    start = moment(form.text("start", 40), "/start")
+    await view.context.runbooks.operations.reschedule(number, start, view.visitor.principal.name, reason)
+
+
 async def _advance(view: View, number: int, form: Form, reason: str) -> None:
     await view.context.runbooks.operations.advance(number, view.visitor.principal.name, reason)
 
@@ -102,7 +111,9 @@ ACTS = (
     _act("remove", "removed", _remove),
     _act("add", "added", _add),
     _act("cancel", "cancelled", _cancel),
+    _act("pause", "paused", _pause),
     _act("resume", "resumed", _resume),
+    _act("reschedule", "rescheduled", _reschedule),
     _act("advance", "advanced", _advance),
     _act("confirm-source", "confirmed", _confirm_source),
     _act("confirm-move", "moved", _confirm_move),

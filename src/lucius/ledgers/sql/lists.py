@@ -26,6 +26,7 @@ from lucius.sql.database import Fetch, Script
 OPEN: tuple[str | None, ...] = tuple(status.value for status in JobStatus if status not in JOB_TERMINAL)
 OWN_ID = ""
 """Stands for the correlation id of a job that was given none."""
+_SMALLEST_ID = "00000000-0000-0000-0000-000000000000"
 ID_LEAD_MILLIS = 1_000
 """How far the moment in a job's id may be from its `created_at`: the two are taken one right after the other."""
 
@@ -145,8 +146,17 @@ def page_of_ids(
         add("request_type = {}", filter_.request_type)
     if filter_.error_signature is not None:
         add("error_signature = {} AND error_signature IS NOT NULL", filter_.error_signature)
-    if filter_.created_from is not None:
-        add_bound(">=", first_id_at(filter_.created_from - ID_LEAD_MILLIS))
+    starts = [] if filter_.created_from is None else [first_id_at(filter_.created_from - ID_LEAD_MILLIS)]
+    ends = [] if before_id is None else [before_id]
+    if filter_.created_to is not None:
+        ends.append(first_id_at(filter_.created_to + ID_LEAD_MILLIS))
+    if filter_.job_id_prefix is not None:
+        first, last = ids_with_prefix(filter_.job_id_prefix)
+        starts.append(first)
+        ends.append(last + "0")  # The bound is exclusive, and the last id is among them.
+    # Of two bounds on a side SQLite would search by one, and weigh its indexes wrongly.
+    if starts:
+        add_bound(">=", max(starts))
     if filter_.job_id is not None:
         add(f"{source.job_id} = {{}}", filter_.job_id)
     if owners is not None:
@@ -155,11 +165,7 @@ def page_of_ids(
         add("wait_cause = {}", filter_.wait_cause)
     if filter_.open_on is not None:
         add("engine = {} AND engine <> 'outbox' AND completed_at IS NULL", filter_.open_on)
-    ends = [] if before_id is None else [before_id]
-    if filter_.created_to is not None:
-        ends.append(first_id_at(filter_.created_to + ID_LEAD_MILLIS))
     if ends:
-        # Of two bounds SQLite would search by one, and weigh its indexes wrongly.
         add_bound("<", min(ends))
     return Fetch(statements.list_job_ids(source, conditions), args)
 
@@ -194,6 +200,11 @@ def first_id_at(instant: Instant) -> str:
     """The smallest id that a job made at this moment can have."""
     millis = f"{min(max(instant, 0), (1 << 48) - 1):012x}"
     return f"{millis[:8]}-{millis[8:]}-0000-0000-000000000000"
+
+
+def ids_with_prefix(prefix: str) -> tuple[str, str]:
+    """The smallest and the largest id that begins with these characters."""
+    return prefix + _SMALLEST_ID[len(prefix) :], prefix + _SMALLEST_ID.replace("0", "f")[len(prefix) :]
 
 
 def _is_within(job: Job | UnreadableJob, filter_: JobFilter) -> bool:

@@ -14,7 +14,7 @@ from lucius.azure.tables import Row
 from lucius.domain.canonical import idempotency_scope_key
 from lucius.domain.errors import CallerError
 from lucius.domain.job import JobStatus
-from lucius.ledgers.sql.lists import ID_LEAD_MILLIS, first_id_at
+from lucius.ledgers.sql.lists import ID_LEAD_MILLIS, first_id_at, ids_with_prefix
 from lucius.ledgers.tables import hints
 from lucius.ledgers.tables.claims import Claims
 from lucius.ledgers.tables.layouts import SHARDS, JobRef
@@ -182,7 +182,11 @@ def _bounds(filter_: JobFilter, before_id: str | None) -> tuple[str, str | None]
     first = "" if before_id is None else hints.newest_first(before_id) + ";"
     if filter_.created_to is not None:
         first = max(first, hints.newest_first(first_id_at(filter_.created_to + ID_LEAD_MILLIS)))
-    end = None
+    ends = []
     if filter_.created_from is not None:
-        end = hints.newest_first(first_id_at(filter_.created_from - ID_LEAD_MILLIS)) + ";"
-    return first, end
+        ends.append(hints.newest_first(first_id_at(filter_.created_from - ID_LEAD_MILLIS)) + ";")
+    if filter_.job_id_prefix is not None:
+        smallest, largest = ids_with_prefix(filter_.job_id_prefix)
+        first = max(first, hints.newest_first(largest))
+        ends.append(hints.newest_first(smallest) + ";")
+    return first, min(ends, default=None)

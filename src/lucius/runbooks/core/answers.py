@@ -69,6 +69,7 @@ class RunbookList(Page):
 class RunbookPublished(TypedDict):
     name: str
     version: WholeNumber
+    automation: Annotated[bool, Meta(description="Whether its automation is on")]
     published: Annotated[bool, Meta(description="False if the active version is the same already")]
     unchecked: Annotated[str | None, Meta(description="Why the columns of the source could not be checked")]
     missing_connection: Annotated[
@@ -206,8 +207,11 @@ class Batch(TypedDict):
     verdict: Annotated[Verdict | None, Meta(description="How it ended; null while it is open")]
     origin: str
     advance: str
+    starts_at: Annotated[Moment, Meta(description="`start`, or the time that the batch was rescheduled to")]
     held_at: Moment | None
     hold_reason: str | None
+    paused_at: Moment | None
+    pause_reason: str | None
     error: str | None
     detected_at: Moment
     completed_at: Moment | None
@@ -352,6 +356,13 @@ class BatchMade(TypedDict):
     members: WholeNumber
 
 
+class MovedPhase(TypedDict):
+    phase: str
+    due_at: Moment
+    new_due_at: Moment
+    overdue: Annotated[bool, Meta(description="Whether the new time has passed: the phase begins at once")]
+
+
 class BatchActed(TypedDict):
     batch_id: Id
     status: NotRequired[BatchStatus]
@@ -362,6 +373,11 @@ class BatchActed(TypedDict):
     init: NotRequired[bool]
     removed: NotRequired[WholeNumber]
     sent: NotRequired[Annotated[list[str], Meta(description="Ids of the messages that were sent again")]]
+    held: NotRequired[Annotated[bool, Meta(description="Whether `max_failures` still holds it")]]
+    start: NotRequired[Annotated[Moment, Meta(description="When it starts, as rescheduled")]]
+    previous_start: NotRequired[Moment]
+    moved: NotRequired[Annotated[list[MovedPhase], Meta(description="The phases that have not begun")]]
+    dry_run: NotRequired[Annotated[bool, Meta(description="Whether nothing was changed")]]
     more: NotRequired[Annotated[bool, Meta(description="Whether there are dead messages that were not looked at")]]
 
 

@@ -66,5 +66,5 @@ def approval_state(
         return None
     deadline = after(phase.due_at, wanted.after_due_seconds)
     if wanted.until_minutes is not None:
-        deadline = due_at(batch.start, wanted.until_minutes)
+        deadline = due_at(batch.starts_at, wanted.until_minutes)
     return ApprovalState(wanted, deadline, [one for one in decisions if one.phase_id == phase.id])

@@ -82,6 +82,8 @@ def batch_waits(state: BatchState) -> list[str]:
         return [*found, "nothing: it has ended"]
     if batch.held_at is not None:
         found.append(f"held: {batch.hold_reason}; resume it or cancel it")
+    if batch.is_paused:
+        found.append(f"{batch.pause_reason}; resume it or cancel it")
     if batch.status == DETECTED:
         found.append("its members are still being added")
     elif batch.status == INIT_DISPATCHED:
@@ -169,6 +171,8 @@ def _parts(open_: Sequence[StepCount], state: BatchState, dead: int) -> list[str
     slots = sum(one.count for one in open_ if one.ready) - kept
     retrying = sum(one.count for one in open_ if one.status == DISPATCHED and not one.in_flight and not one.ready)
     slot = f" for a free slot (max_parallel {max_parallel})" if max_parallel else " to be sent"
+    if state.batch.is_paused:
+        slot = " for the batch to be resumed"
     until = f" until {iso(wait.until_at)}: {wait.because}" if wait else ""
     sizes = (
         (with_workers, "is with a worker", "are with workers"),
@@ -202,6 +206,8 @@ def _next_phase(state: BatchState) -> list[str]:
         return [f"phase {pending.name} starts manually: advance the batch"]
     if state.batch.held_at is not None:
         return []
+    if state.batch.is_paused:
+        return [f"phase {pending.name} is due at {iso(pending.due_at)}, and waits for the batch to be resumed"]
     place = (state.batch, state.phases, state.decisions, state.now)
     due = phase_begins(pending, state.runbook, *place)
     if not state.automation:

@@ -47,7 +47,7 @@ class NewExecution(Struct, frozen=True, kw_only=True):
 
 
 def specials(batch: Batch) -> Mapping[str, Any]:
-    return {"_batch_id": batch.id, "_batch_start_time": utc(batch.start)}
+    return {"_batch_id": batch.id, "_batch_start_time": utc(batch.starts_at)}
 
 
 def resolved(

@@ -55,11 +55,20 @@ class MemberState(Struct, frozen=True, kw_only=True):
 
 def member_waits(state: MemberState) -> str | None:
     """None if it waits for nothing: it has finished, or its batch has ended."""
-    waits = _with_hold(state, _member_waits(state))
+    waits = _with_pause(state, _with_hold(state, _member_waits(state)))
     if state.absence is None or state.batch.status in BATCH_ENDED:
         return waits
     absent = f"it is {missing(state.absence)}"
     return absent if waits is None else f"{waits}; {absent}"
+
+
+def _with_pause(state: MemberState, waits: str | None) -> str | None:
+    """What a worker has begun goes on; nothing else does."""
+    if waits is None or not state.batch.is_paused:
+        return waits
+    runs = any(one.is_open and (one.in_flight or one.status == POLLING) for one in [*state.steps, *state.followups])
+    paused = f"its batch is {state.batch.pause_reason}"
+    return f"{waits}; {paused}" if runs else paused
 
 
 def _with_hold(state: MemberState, waits: str | None) -> str | None:

@@ -55,6 +55,22 @@ class Batch(Struct):
     """Set while ready steps wait for this time, at which they may be sent."""
     created_by: str | None
     """The scheduler, or who created it by hand; None in rows older than this column."""
+    paused_at: Instant | None = None
+    pause_reason: str | None = None
+    """Who paused it, and why."""
+    delay_millis: int = 0
+    """How much later than `start` an operator has rescheduled it to; less than 0: earlier. `start` stays what it is:
+    the date by which the source knows its members."""
+
+    @property
+    def starts_at(self) -> Instant:
+        """The time that its phases are relative to."""
+        return self.start + self.delay_millis
+
+    @property
+    def is_paused(self) -> bool:
+        """Nothing new is sent or begun; see `dispatch` and `phases`."""
+        return self.paused_at is not None
 
 
 class Phase(Struct):

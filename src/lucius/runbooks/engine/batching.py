@@ -43,9 +43,9 @@ def create_batch(
 def add_phases(turn: Turn, batch: Batch, row: RunbookRow, runbook: Runbook, skips_overdue: bool) -> Script[None]:
     rows = []
     is_immediate = runbook.source is not None and runbook.source.batch_time_column is None
-    on_time_from = min(turn.now, batch.start) if is_immediate else turn.now
+    on_time_from = min(turn.now, batch.starts_at) if is_immediate else turn.now
     for phase in runbook.phases:
-        due = due_at(batch.start, phase.offset_minutes)
+        due = due_at(batch.starts_at, phase.offset_minutes)
         # A phase due right now is on time, and so is one due within the current five minutes.
         skipped = skips_overdue and due < on_time_from and batch.advance == "time"
         rows.append(

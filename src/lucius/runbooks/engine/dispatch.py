@@ -21,7 +21,7 @@ from lucius.runbooks.core.steps import step_of
 from lucius.runbooks.engine.facts import note_ending, touch
 from lucius.runbooks.engine.turn import Turn
 from lucius.runbooks.store import batches, executions, followups, inits, steps
-from lucius.runbooks.store.executions import ALL_TABLES, STEPS
+from lucius.runbooks.store.executions import ALL_TABLES, SENDABLE, SENDABLE_ANYWAY, SENDABLE_PAUSED, STEPS
 
 SEND_MAX = 500
 """Jobs of a batch sent in one turn; the rest wait for the next."""
@@ -31,16 +31,18 @@ _decode = msgspec.json.decode
 
 
 def dispatch(turn: Turn, batch: Batch) -> Script[None]:
-    """Send ready steps. Call after `progress`, when every change is written."""
+    """Send ready steps: of a paused batch, only polls of what workers have begun; while it waits for a window, those that
+    are sent anyway. Call after `progress`, when every change is written."""
     wait = sending_wait((yield from turn.runbook(batch)), turn.now)
     yield from _note_wait(turn, batch, wait)
+    sendable = SENDABLE_PAUSED if batch.is_paused else SENDABLE if wait is None else SENDABLE_ANYWAY
     for table in ALL_TABLES:
         free = SEND_MAX
         if table == STEPS:
             free = min(free, (yield from _free_slots(turn, batch)))
         if free <= 0:
             continue
-        ready = turn.changes.hold((yield from executions.ready(table, batch.id, free, anyway=wait is not None)))
+        ready = turn.changes.hold((yield from executions.ready(table, batch.id, free, sendable)))
         if len(ready) == SEND_MAX:
             turn.unfinished.add(batch.id)
         values = yield from _output_values(turn, batch, [one for one in ready if one.late_json is not None])

@@ -62,14 +62,14 @@ def dispatch_phase(turn: Turn, batch: Batch, phase: Phase, last_id: int) -> Scri
     return True
 
 
-def make_page(phase_id: int, batch_id: int, after_id: int, turn: Turn) -> Script[int | None]:
+def make_page(phase_id: int, batch_id: int, by_hand: bool, after_id: int, turn: Turn) -> Script[int | None]:
     """One transaction per page; None also when the phase must not begin, or not yet."""
-    found = yield from _load(turn, phase_id, batch_id)
+    found = yield from _load(turn, phase_id, batch_id, by_hand)
     return None if found is None else (yield from make_steps(turn, *found, after_id))
 
 
-def begin(phase_id: int, batch_id: int, last_id: int, turn: Turn) -> Script[bool]:
-    found = yield from _load(turn, phase_id, batch_id)
+def begin(phase_id: int, batch_id: int, by_hand: bool, last_id: int, turn: Turn) -> Script[bool]:
+    found = yield from _load(turn, phase_id, batch_id, by_hand)
     if found is None:
         return False
     state = yield from approvals.state_of(turn, *found)
@@ -78,14 +78,17 @@ def begin(phase_id: int, batch_id: int, last_id: int, turn: Turn) -> Script[bool
     return (yield from dispatch_phase(turn, *found, last_id))
 
 
-def _load(turn: Turn, phase_id: int, batch_id: int) -> Script[tuple[Batch, Phase] | None]:
-    """Lock the batch and check that the phase may begin now."""
+def _load(turn: Turn, phase_id: int, batch_id: int, by_hand: bool) -> Script[tuple[Batch, Phase] | None]:
+    """Lock the batch and check that the phase may begin now: since it was found, somebody may have held, paused or
+    rescheduled the batch."""
     yield from turn.lock([batch_id])
     found = yield from phases.by_ids([phase_id])
     batch = turn.batches.get(batch_id)
     if batch is None or not found or found[0].status != PENDING:
         return None
-    if batch.status != ACTIVE or batch.held_at is not None:  # It was active when the phase became due.
+    if batch.status != ACTIVE or batch.held_at is not None or batch.is_paused:
+        return None
+    if not by_hand and found[0].due_at > turn.now:
         return None
     if (yield from _waits(turn, batch, found[0])):
         return None
@@ -109,9 +112,9 @@ def _waits(turn: Turn, batch: Batch, phase: Phase) -> Script[bool]:
     return True
 
 
-async def begin_phase(take: Take, phase_id: int, batch_id: int) -> None:
-    """Create a phase's steps page by page and begin it, whether it is due or advanced by an operator."""
+async def begin_phase(take: Take, phase_id: int, batch_id: int, by_hand: bool = False) -> None:
+    """Create a phase's steps page by page and begin it, once it is due; `by_hand`: whenever it is due."""
     last_id = 0
-    while (made := await take(partial(make_page, phase_id, batch_id, last_id))) is not None:
+    while (made := await take(partial(make_page, phase_id, batch_id, by_hand, last_id))) is not None:
         last_id = made
-    await take(partial(begin, phase_id, batch_id, last_id))
+    await take(partial(begin, phase_id, batch_id, by_hand, last_id))

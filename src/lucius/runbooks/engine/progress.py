@@ -133,4 +133,6 @@ def close_batch(turn: Turn, batch: Batch) -> Script[None]:
 
 def end_batch(turn: Turn, batch: Batch, status: str, reason: str | None) -> Script[None]:
     yield from batches.set_status(batch, status, reason, turn.now)
+    if batch.is_paused:  # Whoever reopens it wants it to go on.
+        yield from batches.pause(batch, None, None)
     turn.note("batch-ended", batch, status=status, reason=reason)

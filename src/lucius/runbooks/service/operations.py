@@ -17,7 +17,6 @@ from lucius.runbooks.core.messages import utc
 from lucius.runbooks.core.records import BY_HAND, Batch, Member, RunbookRow
 from lucius.runbooks.core.source_members import Members
 from lucius.runbooks.core.states import (
-    BATCH_ENDED,
     BECAUSE_LIMIT,
     BECAUSE_STOPPED,
     DETECTED,
@@ -32,8 +31,9 @@ from lucius.runbooks.engine.moves import confirm_moves, keep_members
 from lucius.runbooks.engine.phases import begin_phase
 from lucius.runbooks.engine.progress import end_batch
 from lucius.runbooks.engine.turn import Turn, Turns, said
-from lucius.runbooks.service import approvals, retries
+from lucius.runbooks.service import approvals, pauses, retries
 from lucius.runbooks.service.csv_members import read_members_to_add
+from lucius.runbooks.service.pauses import ensure_open
 from lucius.runbooks.service.scope import EVERYTHING, Scope, missing_batch
 from lucius.runbooks.sources.limits import SourceLimits
 from lucius.runbooks.store import batches, controls, inits, members, moves, phases, runbooks, steps
@@ -98,11 +98,13 @@ class Operations:
         """Begin the next phase that has not begun, whenever it is due."""
 
         def find(turn: Turn, batch: Batch) -> Script[tuple[int | None, BatchActed]]:
-            _ensure_open(batch)
+            ensure_open(batch)
             if batch.status != "active":
                 raise CallerError.of("CONFLICT", f"batch {batch.id} is {batch.status}: its phases wait for its init")
             if batch.held_at is not None:
                 raise CallerError.of("CONFLICT", f"batch {batch.id} is held: {batch.hold_reason}; resume it first")
+            if batch.is_paused:
+                raise CallerError.of("CONFLICT", f"batch {batch.id} is {batch.pause_reason}; resume it first")
             pending = [phase for phase in (yield from phases.of_batch(batch.id)) if phase.status == PENDING]
             if not pending:
                 raise CallerError.of("CONFLICT", f"every phase of batch {batch.id} has begun")
@@ -121,7 +123,7 @@ class Operations:
 
         phase_id, result = await self._act(batch_id, actor, find)
         if phase_id is not None:
-            await begin_phase(partial(self._turns.take, actor=actor), phase_id, batch_id)
+            await begin_phase(partial(self._turns.take, actor=actor), phase_id, batch_id, by_hand=True)
         acted: BatchActed = result
         return acted
 
@@ -139,7 +141,7 @@ class Operations:
         """Send nothing more; running jobs may finish. Running rollbacks continue."""
 
         def work(turn: Turn, batch: Batch) -> Script[BatchActed]:
-            _ensure_open(batch)
+            ensure_open(batch)
             why = f"cancelled by {turn.actor}: {reason}" if reason else f"cancelled by {turn.actor}"
             for look in (steps.open_of_batch, inits.open_of_batch):
                 for one in turn.changes.hold((yield from look(batch.id))):
@@ -158,32 +160,64 @@ class Operations:
         result: BatchActed = await self._act(batch_id, actor, work)
         return result
 
+    async def pause(self, batch_id: int, actor: str, reason: str = "") -> BatchActed:
+        """Send and begin nothing new; what workers have begun goes on to its end. Pausing twice is pausing once."""
+        result: BatchActed = await self._act(batch_id, actor, partial(pauses.pause, reason=reason))
+        return result
+
+    async def reschedule(
+        self,
+        batch_id: int,
+        start: Instant,
+        actor: str,
+        reason: str = "",
+        dry_run: bool = False,
+        if_start: Instant | None = None,
+    ) -> BatchActed:
+        """Let the phases that have not begun be due as if the batch started then. `dry_run`: only show what would move.
+        `if_start`: only if it starts then now."""
+        work = partial(pauses.reschedule, start=start, reason=reason, dry_run=dry_run, if_start=if_start)
+        result: BatchActed = await self._act(batch_id, actor, work)
+        return result
+
     async def resume(self, batch_id: int, actor: str, reason: str = "") -> BatchActed:
-        """Continue after `max_failures` held the batch: steps cancelled by it run, and failures are counted afresh."""
+        """Continue a paused batch. One that is not, but held by `max_failures`: steps cancelled by it run, and failures
+        are counted afresh."""
 
         def work(turn: Turn, batch: Batch) -> Script[BatchActed]:
+            if batch.is_paused:
+                return (yield from pauses.resume(turn, batch, reason))
             if batch.held_at is None:
-                raise CallerError.of("CONFLICT", f"batch {batch.id} is not held")
+                raise CallerError.of("CONFLICT", f"batch {batch.id} is neither paused nor held")
             yield from batches.hold(batch, None, None)
             yield from phases.forgive(batch.id)
             count = yield from retries.revive(turn, batch, None, frozenset({BECAUSE_LIMIT}))
             if count:  # With nothing to run, a reopened batch would never end.
                 yield from retries.reopen_batch(turn, batch)
             turn.note("batch-resumed", batch, steps=count, **said(reason))
-            return {"batch_id": batch.id, "status": batch.status, "steps": count}
+            return {"batch_id": batch.id, "status": batch.status, "steps": count, "held": False}
 
         result: BatchActed = await self._act(batch_id, actor, work)
         return result
 
-    async def retry(self, batch_id: int, member_keys: Sequence[str] | None, actor: str, reason: str = "") -> BatchActed:
-        """Failed members (all, or these) retry their failed step and continue from there; so does a failed init."""
-        work = partial(retries.retry, member_keys=member_keys, reason=reason)
+    async def retry(
+        self,
+        batch_id: int,
+        member_keys: Sequence[str] | None,
+        actor: str,
+        reason: str = "",
+        not_started: bool = False,
+    ) -> BatchActed:
+        """Failed members (all, or these) retry their failed step and continue from there; so does a failed init.
+        `not_started`: instead, members that did not fail and that `max_failures` stopped before their steps began."""
+        retry = retries.retry_not_started if not_started else retries.retry
+        work = partial(retry, member_keys=member_keys, reason=reason)
         result: BatchActed = await self._act(batch_id, actor, work)
         return result
 
     async def remove(self, batch_id: int, member_keys: Sequence[str], actor: str, reason: str = "") -> BatchActed:
         def work(turn: Turn, batch: Batch) -> Script[BatchActed]:
-            _ensure_open(batch)
+            ensure_open(batch)
             found = yield from members.active_by_key(batch.id, member_keys)
             unknown = set(member_keys) - {member.key for member in found}
             if unknown:
@@ -245,14 +279,9 @@ class Operations:
         return await asyncio.to_thread(read_members_to_add, csv, runbook, self._limits)
 
 
-def _ensure_open(batch: Batch) -> None:
-    if batch.status in BATCH_ENDED:
-        raise CallerError.of("CONFLICT", f"batch {batch.id} has ended: it is {batch.status}")
-
-
 def _held(batch: Batch, member_keys: Sequence[str] | None) -> Script[list[Member]]:
     """The members that are held because their date moved: all, or these."""
-    _ensure_open(batch)
+    ensure_open(batch)
     held = {member.key: member for member in (yield from moves.held(batch.id, HELD_MAX))}
     if member_keys is None:
         if not held:
@@ -267,7 +296,7 @@ def _held(batch: Batch, member_keys: Sequence[str] | None) -> Script[list[Member
 def _put_in(
     row: RunbookRow, found: Members, keys: Sequence[str], reason: str, turn: Turn, batch: Batch
 ) -> Script[None]:
-    _ensure_open(batch)
+    ensure_open(batch)
     table = yield from _own_table(row, found)
     rows = to_rows(found, keys, table.columns)
     existing = yield from table.exists(keys)

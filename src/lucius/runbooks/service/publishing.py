@@ -84,9 +84,11 @@ class Publishing:
         actor: str,
         overdue_behavior: str = "rerun",
         rerun_init: bool = False,
+        is_stopped: bool = False,
         scope: Scope = EVERYTHING,
     ) -> RunbookPublished:
-        """Make this text the active version. Publishing the active text again changes nothing."""
+        """Make this text the active version. Publishing the active text again changes nothing. `is_stopped`: with its
+        automation off, from the same moment."""
         if overdue_behavior not in OVERDUE:
             detail = f"overdue_behavior must be {' or '.join(OVERDUE)}"
             raise CallerError.of("ENVELOPE_INVALID", detail, "/overdue_behavior")
@@ -109,12 +111,17 @@ class Publishing:
                     raise CallerError.of("CONFLICT", detail, "/name")
             yield from controls.create(runbook.name)
             yield from controls.lock(runbook.name)
+            control = yield from controls.read(runbook.name)
+            if is_stopped and control.automation:
+                yield from controls.set_automation(runbook.name, False)
+                turn.events.append(trail.entry(turn.now, "automation-off", actor, runbook.name))
+            is_on = control.automation and not is_stopped
             latest = next(iter((yield from runbooks.versions(runbook.name))), None)
             known = None if latest is None else (yield from runbooks.text(runbook.name, latest.version))
             frozen = [] if latest is None else (yield from freezes.of_version(runbook.name, latest.version))
             is_known = known == text and frozen == list(of_files)
             if latest is not None and is_known and _is_same(latest, overdue_behavior, rerun_init):
-                return _published(runbook.name, latest.version, False, unchecked, missing)
+                return _published(runbook.name, latest.version, False, is_on, unchecked, missing)
             version = latest.version + 1 if latest is not None else 1
             yield from runbooks.deactivate(runbook.name)
             yield from runbooks.add(
@@ -130,7 +137,7 @@ class Publishing:
                 trail.entry(turn.now, "runbook-published", actor, runbook.name, version=version,
                             overdue_behavior=overdue_behavior, rerun_init=rerun_init)
             )  # fmt: skip
-            return _published(runbook.name, version, True, unchecked, missing)
+            return _published(runbook.name, version, True, is_on, unchecked, missing)
 
         result = await self._turns.take(work, actor)
         self._turns.definitions.keep(result["version"], runbook)
@@ -229,10 +236,10 @@ class Publishing:
 
 
 def _published(
-    name: str, version: int, published: bool, unchecked: str | None, missing_connection: str | None
+    name: str, version: int, published: bool, is_on: bool, unchecked: str | None, missing_connection: str | None
 ) -> RunbookPublished:
     return {
-        "name": name, "version": version, "published": published, "unchecked": unchecked,
+        "name": name, "version": version, "published": published, "automation": is_on, "unchecked": unchecked,
         "missing_connection": missing_connection,
     }  # fmt: skip
 

@@ -50,6 +50,28 @@ def retry(turn: Turn, batch: Batch, member_keys: Sequence[str] | None, reason: s
     return {"batch_id": batch.id, "status": batch.status, "members": len(wanted), "steps": count, "init": False}
 
 
+def retry_not_started(
+    turn: Turn, batch: Batch, member_keys: Sequence[str] | None, reason: str = ""
+) -> Script[BatchActed]:
+    """Members that have not failed, and that `max_failures` stopped before their steps began, continue: these, or all
+    of them. The batch stays held, and failures count as before; `resume` ends both."""
+    if batch.cancelled_at is not None:
+        raise CallerError.of("CONFLICT", f"batch {batch.id} was cancelled: create a new batch of its members")
+    stopped = [one for one in (yield from steps.cancelled_of_batch(batch.id)) if one.cancel_cause == BECAUSE_LIMIT]
+    of_ids = yield from members.by_ids({one.member_id for one in stopped if one.member_id is not None})
+    by_key = {member.key: member.id for member in of_ids.values()}
+    wanted = by_key if member_keys is None else {key: by_key[key] for key in member_keys if key in by_key}
+    unknown = [key for key in member_keys or () if key not in by_key]
+    if unknown or not wanted:
+        what = f"did not stop member {', '.join(unknown[:5])}" if unknown else "stopped no member"
+        raise CallerError.of("CONFLICT", f"max_failures {what} of batch {batch.id} before its steps began")
+    yield from reopen_batch(turn, batch)
+    count = yield from revive(turn, batch, sorted(wanted.values()), frozenset({BECAUSE_LIMIT}))
+    for key, member_id in wanted.items():
+        turn.note("member-retried", batch, member_id, member=key, **said(reason))
+    return {"batch_id": batch.id, "status": batch.status, "members": len(wanted), "steps": count, "init": False}
+
+
 def _retry_init(turn: Turn, batch: Batch, reason: str) -> Script[bool]:
     """Whether the batch's init had failed; if so, it continues with the failed step."""
     chain = turn.changes.hold((yield from inits.of_version(batch.id, batch.version)))

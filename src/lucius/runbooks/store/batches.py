@@ -41,6 +41,8 @@ _NEW = insert_of("batches", NewBatch, {"start": "batch_start_time"}, {"status": 
 _CREATE = f"{_NEW} RETURNING id"
 _SET_STATUS = "UPDATE batches SET status = $3, error_message = $4, completed_at = $5 WHERE id = $1 AND status = $2"
 _HOLD = "UPDATE batches SET held_at = $2, hold_reason = $3 WHERE id = $1"
+_PAUSE = "UPDATE batches SET paused_at = $2, pause_reason = $3 WHERE id = $1"
+_SET_DELAY = "UPDATE batches SET delay_millis = $2 WHERE id = $1"
 _START_INIT = "UPDATE batches SET status = $3, init_dispatched_at = $4 WHERE id = $1 AND status = $2"
 _FOLLOW_VERSION = "UPDATE batches SET runbook_id = $2 WHERE id = $1"
 _SET_NAME = "UPDATE batches SET runbook_name = $2, tenant_id = $3 WHERE id = $1"
@@ -145,6 +147,17 @@ def hold(batch: Batch, held_at: Instant | None, reason: str | None) -> Script[No
     """Hold a batch, or with None release it."""
     yield Run(_HOLD, [(batch.id, held_at, reason)])
     batch.held_at, batch.hold_reason = held_at, reason
+
+
+def pause(batch: Batch, paused_at: Instant | None, reason: str | None) -> Script[None]:
+    """Pause a batch, or with None let it go on."""
+    yield Run(_PAUSE, [(batch.id, paused_at, reason)])
+    batch.paused_at, batch.pause_reason = paused_at, reason
+
+
+def set_delay(batch: Batch, delay_millis: int) -> Script[None]:
+    yield Run(_SET_DELAY, [(batch.id, delay_millis)])
+    batch.delay_millis = delay_millis
 
 
 def set_cancelled(batch: Batch, now: Instant) -> Script[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lucius.domain.time import Instant
@@ -50,10 +50,17 @@ _SENT_ANYWAY = {
     FOLLOWUPS: "(e.kind = 'rollback' OR e.status = 'polling')",
 }  # fmt: skip
 """As `start_rules.is_sent_anyway` says."""
-READY_ANYWAY = {
+SENDABLE = READY
+SENDABLE_ANYWAY = {
     table: f"{SELECT[table]} WHERE e.batch_id = $1 AND e.ready = TRUE AND {_SENT_ANYWAY[table]} ORDER BY e.id LIMIT $2"
     for table in ALL_TABLES
 }
+"""What is sent although the batch waits for a window."""
+SENDABLE_PAUSED = {
+    table: f"{SELECT[table]} WHERE e.batch_id = $1 AND e.ready = TRUE AND e.status = 'polling' ORDER BY e.id LIMIT $2"
+    for table in ALL_TABLES
+}
+"""What is sent although the batch is paused: what a worker has begun, and is polled until it ends."""
 READY_WAITING = {
     table: f"SELECT e.id FROM {table} e WHERE e.batch_id = $1 AND e.ready = TRUE AND NOT {_SENT_ANYWAY[table]}"
     " ORDER BY e.id LIMIT 1"
@@ -62,6 +69,7 @@ READY_WAITING = {
 READY_BATCHES = {
     table: f"SELECT DISTINCT e.batch_id FROM {table} e JOIN batches b ON b.id = e.batch_id WHERE e.ready = TRUE"
     f" AND (b.wait_until IS NULL OR b.wait_until <= $1 OR {_SENT_ANYWAY[table]})"
+    " AND (b.paused_at IS NULL OR e.status = 'polling')"
     for table in ALL_TABLES
 }
 DUE = {table: f"SELECT id, batch_id FROM {table} WHERE wake_at <= $1 ORDER BY wake_at LIMIT $2" for table in ALL_TABLES}
@@ -119,9 +127,9 @@ def by_names(names: Iterable[tuple[Kind, int]]) -> Script[dict[tuple[Kind, int],
     return found
 
 
-def ready(table: str, batch_id: int, limit: int, *, anyway: bool = False) -> Script[list[Execution]]:
-    """`anyway`: only those that are sent although the batch waits."""
-    return (yield from read_all((READY_ANYWAY if anyway else READY)[table], batch_id, limit))
+def ready(table: str, batch_id: int, limit: int, sendable: Mapping[str, str] = SENDABLE) -> Script[list[Execution]]:
+    """Executions to send; `sendable` is one of the statements above, and says which."""
+    return (yield from read_all(sendable[table], batch_id, limit))
 
 
 def has_waiting(batch_id: int) -> Script[bool]:

@@ -37,13 +37,13 @@ DUE = (
     "SELECT p.id, p.batch_id FROM phase_executions p CROSS JOIN batches b"
     " LEFT JOIN runbook_controls c ON c.name = b.runbook_name"
     " WHERE b.id = p.batch_id AND p.status = 'pending' AND p.due_at <= $1 AND b.status = 'active' AND b.held_at IS NULL"
-    " AND b.advance = 'time' AND (c.automation IS NULL OR c.automation = TRUE)"
+    " AND b.paused_at IS NULL AND b.advance = 'time' AND (c.automation IS NULL OR c.automation = TRUE)"
     " AND (p.wait_until IS NULL OR p.wait_until <= $1) ORDER BY p.due_at, p.id LIMIT $2"
 )
 _NEXT_DUE = (
     "SELECT MIN(CASE WHEN p.wait_until > p.due_at THEN p.wait_until ELSE p.due_at END)"
     " FROM phase_executions p JOIN batches b ON b.id = p.batch_id"
-    " WHERE p.status = 'pending' AND b.status = 'active' AND b.held_at IS NULL"
+    " WHERE p.status = 'pending' AND b.status = 'active' AND b.held_at IS NULL AND b.paused_at IS NULL"
 )
 NOT_HANDLED = (
     "SELECT batch_id, id FROM phase_executions WHERE status = 'dispatched' AND barrier_index IS NULL"
@@ -76,6 +76,7 @@ _REOPEN = (
     "UPDATE phase_executions SET status = 'dispatched', completed_at = NULL, error_message = NULL"
     " WHERE id = $1 AND status IN ('completed', 'failed')"
 )
+_MOVE = "UPDATE phase_executions SET due_at = due_at + $2 WHERE batch_id = $1 AND status = 'pending'"
 _SET_BARRIER = "UPDATE phase_executions SET barrier_index = $2 WHERE id = $1"
 _SKIP_PENDING = (
     "UPDATE phase_executions SET status = 'skipped', completed_at = $2, skip_cause = $3, error_message = $4"
@@ -165,6 +166,11 @@ def end(phase_id: int, status: str, now: Instant, reason: str | None) -> Script[
 
 def reopen(phase_ids: Sequence[int]) -> Script[None]:
     yield Run(_REOPEN, [(phase_id,) for phase_id in phase_ids])
+
+
+def move(batch_id: int, millis: int) -> Script[None]:
+    """Make the phases that have not begun due that much later."""
+    yield Run(_MOVE, [(batch_id, millis)])
 
 
 def set_barrier(phase_id: int, index: int) -> Script[None]:

@@ -40,8 +40,9 @@ SCHEDULER = "scheduler"
 ORCHESTRATOR = "orchestrator"
 ACTS = frozenset({
     "runbook-published", "runbook-retired", "automation-on", "automation-off", "source-confirmed", "batch-detected",
-    "batch-advanced", "batch-cancelled", "batch-resumed", "member-added", "member-removed", "member-retried",
-    "init-retried", "member-move-confirmed", "member-move-kept", "messages-sent-again",
+    "batch-advanced", "batch-cancelled", "batch-paused", "batch-resumed", "batch-rescheduled", "member-added",
+    "member-removed", "member-retried", "init-retried", "member-move-confirmed", "member-move-kept",
+    "messages-sent-again",
 })  # fmt: skip
 """What somebody decides; the rest follows from it, or from time and results."""
 

@@ -178,6 +178,7 @@ def _line(
     return {
         "batch_id": batch.id, "runbook": batch.runbook_name, "version": batch.version, "start": iso(batch.start),
         "status": batch.status, "verdict": ending, "origin": batch.origin, "advance": batch.advance,
+        "starts_at": iso(batch.starts_at), "paused_at": moment(batch.paused_at), "pause_reason": batch.pause_reason,
         "held_at": moment(batch.held_at),
         "hold_reason": batch.hold_reason, "error": batch.error_message, "detected_at": iso(batch.detected_at),
         "completed_at": moment(batch.completed_at),
