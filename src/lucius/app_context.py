@@ -11,6 +11,7 @@ from lucius.auth import Authenticator
 from lucius.auth.openid import OpenIdConnect
 from lucius.domain.errors import CallerError
 from lucius.management import Management
+from lucius.notifiers.operators import Notifications
 from lucius.ports.bus import Bus, DeadLetter, DeliveryRef
 from lucius.ports.clock import Clock
 from lucius.ports.console_views import ConsoleViews
@@ -53,6 +54,7 @@ class AppContext(Struct, frozen=True, kw_only=True):
     queries: Queries
     figures: Figures
     lane_history: LaneHistory
+    notifications: Notifications
     opened_runbooks: Runbooks | RunbooksOff
     engine: Engine
     ledger: Ledger

@@ -25,6 +25,7 @@ PATH_VALUES = {
     "batch_id": "999999",
     "operation_id": UNKNOWN_JOB,
     "rehearsal_id": UNKNOWN_JOB,
+    "notification_id": "018f6b1e7c00-1",
 }
 SERVICE, WORKER, KEY = "service", "worker", "key"
 
@@ -44,6 +45,8 @@ ACCESS: dict[str, Access] = {
     **dict.fromkeys(("submitCommand", "validateCommand", "submitCommands"), Access("submit")),
     **dict.fromkeys(("listJobs", "getJob", "getSteps", "getEvents", "listProtocols", "getProtocol"), _READ),
     **dict.fromkeys(("getOverview", "listFailures", "listAudit", "listTenants", "getProtocolFigures"), _READ),
+    **dict.fromkeys(("listNotifications", "getNotification"), _READ),
+    "testNotification": _OPERATE,
     "createConsoleLink": Access("read", limit=KEY),
     **dict.fromkeys(("cancelJob", "pauseJob", "resumeJob", "redriveJob"), _OPERATE),
     **dict.fromkeys(("listOperations", "getOperation", "listOutcomes"), _READ),

@@ -8,6 +8,7 @@ from lucius.api.bulk_table import BULK_OPERATIONS
 from lucius.api.console_links import CONSOLE_OPERATIONS
 from lucius.api.endpoint import Handler
 from lucius.api.figures import FIGURE_OPERATIONS
+from lucius.api.notifications import NOTIFICATION_OPERATIONS
 from lucius.api.operation import BODY_ERRORS, HELD_ERRORS, JOB_LIST_ERRORS, LIMIT, LIST_ERRORS, Operation, Parameter
 from lucius.api.protocol_preview import PREVIEW_OPERATIONS
 from lucius.api.runbook_operations import RUNBOOK_OPERATIONS
@@ -185,6 +186,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *BULK_OPERATIONS,
     *CONSOLE_OPERATIONS,
     *FIGURE_OPERATIONS,
+    *NOTIFICATION_OPERATIONS,
     *RUNBOOK_OPERATIONS,
     Operation(
         method="GET", path="/healthz", name="healthz", handler=admin.healthz, tag="machines",

@@ -20,10 +20,15 @@ from lucius.domain.envelope import EnvelopeRules, Terms
 from lucius.domain.job import OUTBOX, TEMPORAL
 from lucius.engines.loops import every
 from lucius.engines.outbox import OutboxEngine
+from lucius.ledgers.sql import SqlLedger
 from lucius.ledgers.sql.audit import SqlAudit
+from lucius.ledgers.sql.deadlines import LOOK_SECONDS as DEADLINES_SECONDS
+from lucius.ledgers.sql.deadlines import JobDeadlines
 from lucius.local_secrets import callback_keys, data_folder_errors, is_embedded, with_secrets
 from lucius.local_tenant_files import LocalTenantFiles
-from lucius.management import app_checks, clock_check, manage
+from lucius.management import app_checks, clock_check, manage, notifications_check
+from lucius.notifiers import NotificationSender
+from lucius.notifiers.operators import Notifications
 from lucius.ports.audit import AuditSource
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine
@@ -48,6 +53,7 @@ from lucius.usecases.complete import Completion
 from lucius.usecases.console_sessions import ConsoleSessions
 from lucius.usecases.fair_slots import FairSlots
 from lucius.usecases.figures import Figures
+from lucius.usecases.job_notices import JobNotices
 from lucius.usecases.lane_history import LOOK_SECONDS as LANES_SECONDS
 from lucius.usecases.lane_history import LaneHistory
 from lucius.usecases.lanes import Lanes
@@ -83,6 +89,7 @@ from lucius.bootstrap.tables_ledger import is_on_tables, prepare_tables
 from lucius.bootstrap.workers import keep_sightings
 
 log = logging.getLogger("lucius.sql")
+log_notifications = logging.getLogger("lucius.notifications")
 
 UPGRADE_LOG_SECONDS = 5.0
 SECONDS_OF_HOUR = 3_600
@@ -139,6 +146,9 @@ async def open_app(
         observer = Observers(metrics, LogObserver(), changes, refusals, service_failures)
         ledger, bus = open_stores(settings, database, clock, identity)
         await stack.enter_async_context(ledger)
+        job_notices = JobNotices(registry)
+        if isinstance(ledger, SqlLedger):
+            ledger.notices_of = job_notices.of
         if is_on_tables(settings):
             await prepare_tables(ledger, creates=bool(upgrades))
             check_skew(clock, settings)
@@ -178,6 +188,15 @@ async def open_app(
                 sightings.absent_worker, upgrades,
             )
         )  # fmt: skip
+        notifications = Notifications(registry, runbooks, database, clock, settings.ledger.partition(":")[0])
+        if notifications.problem is not None:
+            log_notifications.warning("%s", notifications.problem)
+        if reconciles:
+            notifier = NotificationSender(notifications.databases, clock, settings, observer, secrets.read)
+            await stack.enter_async_context(notifier)
+            if database is not None:
+                deadlines = JobDeadlines(database, clock, job_notices)
+                stack.callback(every(DEADLINES_SECONDS, "deadlines", deadlines.look, observer).cancel)
         watcher = asyncio.create_task(registry.watch(registry_interval(settings)), name="registry")
         stack.callback(watcher.cancel)
         await stack.enter_async_context(_keep_refusals(refusals, ledger, observer))
@@ -190,6 +209,7 @@ async def open_app(
         checks.append(clock_check(clock, skew_seconds_max(settings)))
         checks += secrets.checks()
         checks += acceptance.rates.checks()
+        checks.append(notifications_check(notifications))
 
         def terms_of(tenant_id: str) -> Terms:
             return terms_for(registry.snapshot(), files, tenant_id)
@@ -224,6 +244,7 @@ async def open_app(
             queries=queries,
             figures=Figures(ledger, registry, clock),
             lane_history=lanes,
+            notifications=notifications,
             opened_runbooks=runbooks,
             engine=engine,
             ledger=ledger,

@@ -13,7 +13,7 @@ from lucius import __version__
 from lucius.cli.connection import Connection
 from lucius.cli.failures import EXIT_CODES, EXIT_INTERRUPTED, EXIT_USAGE
 from lucius.cli.inspect import commands as inspect
-from lucius.cli.inspect import console
+from lucius.cli.inspect import console, notifications
 from lucius.cli.jobs import commands as jobs
 from lucius.cli.operations import commands as operations
 from lucius.cli.registry import commands as registry
@@ -27,7 +27,7 @@ from lucius.client.addresses import URL_DEFAULT
 SECTIONS = (
     ("Jobs", (*jobs.COMMANDS, *operations.COMMANDS)),
     ("Runbooks", (*runbooks.COMMANDS, *batch.COMMANDS)),
-    ("Inspect", (*inspect.COMMANDS, *console.COMMANDS)),
+    ("Inspect", (*inspect.COMMANDS, *notifications.COMMANDS, *console.COMMANDS)),
     ("Try and test", (*new.COMMANDS, *contract.COMMANDS, *load.COMMANDS, *servicebus.COMMANDS, *appconfig.COMMANDS)),
     ("Registry", (*protocol.COMMANDS, *registry.COMMANDS)),
     ("Run", (*server.COMMANDS, *platform.COMMANDS)),

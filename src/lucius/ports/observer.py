@@ -36,6 +36,9 @@ class Observer:
     def webhook_called(self, outcome: str) -> None:
         """`delivered`, `failed` (to be tried again) or `given_up`."""
 
+    def notification_sent(self, kind: str, outcome: str) -> None:
+        """`delivered`, `failed` (to be tried again) or `given_up`, to a recipient of this kind."""
+
     def steps_moved(self, status: str, count: int, runbook: str = "") -> None:
         """Steps of a runbook reached this status."""
 

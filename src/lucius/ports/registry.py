@@ -6,9 +6,18 @@ from typing import Protocol as Port
 
 from msgspec import Struct
 
+from lucius.domain.notifications import WARN_BEFORE_SECONDS, Recipient
 from lucius.domain.protocol import PolicyOverride, Protocol
 from lucius.domain.refs import RefPolicy
 from lucius.domain.routing import Mode
+
+
+class TenantNotifications(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who is told of the tenant's jobs."""
+
+    recipients: tuple[Recipient, ...] = ()
+    warn_before_seconds: float = WARN_BEFORE_SECONDS
+    """How long before a job's deadline recipients are told, if the job has not ended."""
 
 
 class Tenant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,6 +35,7 @@ class Tenant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The environment variable with the secret that signs webhooks, or with a reference to it."""
     webhook_secret: str | None = None
     """A reference to that secret in Key Vault."""
+    notifications: TenantNotifications = TenantNotifications()
 
 
 class Globals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -25,6 +25,7 @@ from lucius.sql.ledger_views import LEDGER_VIEWS
 from lucius.sql.list_indexes import LIST_INDEXES
 from lucius.sql.migrating import Report
 from lucius.sql.migration import Migration, SchemaError, SchemaMismatch
+from lucius.sql.notification_tables import NOTIFICATION_TABLES
 from lucius.sql.operation_tables import OPERATION_TABLES, WORKER_FAILURES, WORKER_TABLES
 from lucius.sql.runbook_tables import (
     CONTRACT_DEFAULTS,
@@ -178,6 +179,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         CONSOLE_PERSONS_AND_VIEWS,
         oldest_program=12,
     ),
+    Migration(22, "notifications, and causes that were told of", NOTIFICATION_TABLES, oldest_program=12),
 )
 
 VERSION = MIGRATIONS[-1].version

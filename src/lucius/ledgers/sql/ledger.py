@@ -14,7 +14,7 @@ from lucius.domain.job import Job
 from lucius.domain.time import Instant
 from lucius.ledgers.sql import documents, figures, rows, statements
 from lucius.ledgers.sql.audit import note_dismissal
-from lucius.ledgers.sql.commit import commit_script
+from lucius.ledgers.sql.commit import NoticesOf, commit_script
 from lucius.ledgers.sql.lists import list_jobs, matching_jobs
 from lucius.ledgers.sql.loading import Policies, load_script, read_or_report
 from lucius.ledgers.sql.upkeep import prune_script, repair_script
@@ -73,6 +73,8 @@ class SqlLedger:
         self._write_failed = False
         self._logged_ids: set[str] = set()
         self._policies = Policies()
+        self.notices_of: NoticesOf | None = None
+        """Who is told, in the transaction that ends a job."""
 
     async def __aenter__(self) -> SqlLedger:
         return self
@@ -88,7 +90,9 @@ class SqlLedger:
     async def commit(self, changes: Sequence[Change]) -> list[CommitOutcome]:
         enlisted = self._bus.enlisted if self._bus is not None else None
         policies = self._policies.new_in(changes)
-        outcomes = await self._write(lambda: commit_script(changes, enlisted, self._database.is_shared, policies))
+        outcomes = await self._write(
+            partial(commit_script, changes, enlisted, self._database.is_shared, policies, self.notices_of)
+        )
         if policies and any(
             isinstance(outcome, Committed) and change.before is None
             for change, outcome in zip(changes, outcomes, strict=True)

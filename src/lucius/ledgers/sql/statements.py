@@ -176,27 +176,27 @@ SHORTEN_WEBHOOKS = (
 )
 
 # Repair. SQLite does not see by itself that an open job lies within the partial index on `status`.
-_IS_OPEN = "status <> 'SUCCEEDED' AND status IN ('QUEUED', 'DISPATCHING', 'IN_PROGRESS', 'PAUSED', 'CANCELLING')"
+IS_OPEN = "status <> 'SUCCEEDED' AND status IN ('QUEUED', 'DISPATCHING', 'IN_PROGRESS', 'PAUSED', 'CANCELLING')"
 COUNT_BY_TENANT_AND_MODE = (
-    f"SELECT tenant_id, resolved_mode, COUNT(*) FROM job_states WHERE {_IS_OPEN} GROUP BY tenant_id, resolved_mode"
+    f"SELECT tenant_id, resolved_mode, COUNT(*) FROM job_states WHERE {IS_OPEN} GROUP BY tenant_id, resolved_mode"
 )
-COUNT_WAIT_CAUSES = f"SELECT wait_cause, COUNT(*) FROM job_states WHERE {_IS_OPEN} GROUP BY wait_cause"
+COUNT_WAIT_CAUSES = f"SELECT wait_cause, COUNT(*) FROM job_states WHERE {IS_OPEN} GROUP BY wait_cause"
 COUNT_WAIT_CAUSES_OF_TENANTS = (
-    f"SELECT wait_cause, COUNT(*) FROM job_states WHERE {_IS_OPEN} AND tenant_id = ANY($1::text[]) GROUP BY wait_cause"
+    f"SELECT wait_cause, COUNT(*) FROM job_states WHERE {IS_OPEN} AND tenant_id = ANY($1::text[]) GROUP BY wait_cause"
 )
 OLDEST_WAITING = (
-    f"SELECT tenant_id, MIN(job_id) FROM job_states WHERE {_IS_OPEN} AND wait_cause <> 'RESULT' GROUP BY tenant_id"
+    f"SELECT tenant_id, MIN(job_id) FROM job_states WHERE {IS_OPEN} AND wait_cause <> 'RESULT' GROUP BY tenant_id"
 )
 OLDEST_WAITING_OF_TENANTS = (
-    f"SELECT tenant_id, MIN(job_id) FROM job_states WHERE {_IS_OPEN} AND wait_cause <> 'RESULT'"
+    f"SELECT tenant_id, MIN(job_id) FROM job_states WHERE {IS_OPEN} AND wait_cause <> 'RESULT'"
     " AND tenant_id = ANY($1::text[]) GROUP BY tenant_id"
 )
 UNDELIVERED = (
-    f"SELECT job_id FROM job_states WHERE {_IS_OPEN} AND engine = $1 AND job_id > $3"
+    f"SELECT job_id FROM job_states WHERE {IS_OPEN} AND engine = $1 AND job_id > $3"
     " AND (unsent_since IS NOT NULL OR step_status = 'FAILED_RETRY') ORDER BY job_id LIMIT $2"
 )
 UNACKNOWLEDGED = (
-    f"SELECT job_id FROM job_states WHERE {_IS_OPEN} AND engine = $1 AND job_id > $3"
+    f"SELECT job_id FROM job_states WHERE {IS_OPEN} AND engine = $1 AND job_id > $3"
     " AND wait_cause IN ('BUS', 'ACK') ORDER BY job_id LIMIT $2"
 )
 MAKE_GLOBAL_SLOT = "INSERT INTO inflight (scope, jobs) VALUES ('global', 0) ON CONFLICT (scope) DO NOTHING"
@@ -204,7 +204,7 @@ ALL_SLOTS = "SELECT scope, jobs FROM inflight ORDER BY scope FOR UPDATE"
 SET_SLOTS = "INSERT INTO inflight (scope, jobs) VALUES ($1, $2) ON CONFLICT (scope) DO UPDATE SET jobs = excluded.jobs"
 WAKE_SLEEPERS = (
     "UPDATE job_states SET wake_at = CASE WHEN wake_at < $1 THEN wake_at ELSE $1 END, revision = revision + 1"
-    f" WHERE {_IS_OPEN} AND engine = 'outbox' AND (wake_at IS NULL OR updated_at > $2"
+    f" WHERE {IS_OPEN} AND engine = 'outbox' AND (wake_at IS NULL OR updated_at > $2"
     " OR (step_status = 'DISPATCHING' AND held_for IS NULL AND (unsent_until IS NULL OR unsent_until > $3)))"
     " RETURNING job_id"
 )
@@ -297,7 +297,7 @@ PROTOCOL_PLACE, VERSION_PLACE, LANE_PLACE = 3, 4, 9
 def open_groups(of_tenants: bool) -> str:
     """Open jobs by protocol version, lane and tenant: $1 of them at most. Without a protocol in the document, it is the
     request type."""
-    conditions = f"{_IS_OPEN} AND tenant_id = ANY($2::text[])" if of_tenants else _IS_OPEN
+    conditions = f"{IS_OPEN} AND tenant_id = ANY($2::text[])" if of_tenants else IS_OPEN
     protocol, version, lane = (f"p.document::json ->> {place}" for place in (PROTOCOL_PLACE, VERSION_PLACE, LANE_PLACE))
     keys = f"COALESCE({protocol}, j.request_type), {version}, {lane}, j.tenant_id"
     return (

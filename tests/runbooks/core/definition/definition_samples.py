@@ -77,6 +77,13 @@ rollbacks:
       worker_id: mail.eu
       function: Tell
       params: {At: "{{Stopped}}"}
+notifications:
+  deadline: 8h
+  warn_before: 30m
+  recipients:
+    - {name: teams, kind: json, url_env: LUCIUS_NOTIFY_TEAMS, causes: [batch_held], template: ["{{title}}"]}
+    - {name: hook, kind: webhook, url: "https://ops.example", secret_env: LUCIUS_NOTIFY_SECRET, interval: 5m}
+    - {name: mail, kind: email, to: [ops@acme.example]}
 """
 
 COLUMNS = ("UserPrincipalName", "MigrationDate", "Aliases", "Target")
