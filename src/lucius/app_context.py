@@ -37,6 +37,7 @@ from lucius.usecases.lanes import Lanes
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
 from lucius.usecases.query import Queries
+from lucius.usecases.retention import Retention
 from lucius.usecases.sightings import Sightings
 from lucius.usecases.waits import Waits
 
@@ -55,6 +56,7 @@ class AppContext(Struct, frozen=True, kw_only=True):
     figures: Figures
     lane_history: LaneHistory
     notifications: Notifications
+    retention: Retention
     opened_runbooks: Runbooks | RunbooksOff
     engine: Engine
     ledger: Ledger

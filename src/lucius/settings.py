@@ -266,6 +266,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     """The only domains that e-mail goes to; empty means all."""
     smtp_timeout_seconds: float = 10.0
 
+    # Retention.
+    retention_days: float = 0.0
+    """How many days ended jobs are kept, unless their tenant sets it; 0: until somebody prunes them."""
+    archive: str = ""
+    """`file:///a/folder` or `blob://container/prefix`: where jobs go before they are deleted; empty: nowhere."""
+    archive_format: str = "jsonl"
+    """`jsonl` or `parquet`."""
+
     # Telemetry.
     log_level: str = "auto"
     """A level, or `auto`: WARNING if standard error is a terminal, INFO otherwise."""

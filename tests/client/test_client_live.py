@@ -80,6 +80,9 @@ def test_every_method_reads_what_a_real_server_answers(server: str) -> None:
         assert "/console/sign-in/" in recorder.admin.console_link()["url"]
         assert "messages" in recorder.admin.dead_letters(limit=5)
         assert recorder.admin.notifications(status="PENDING")["items"] == []
+        assert recorder.admin.prune(10**9)["jobs"] == 0
+        with pytest.raises(NotFound):
+            recorder.admin.archived("018f6b1e-7c00-7000-8000-0123456789ab")
         with pytest.raises(NotFound):
             recorder.admin.notification("018f6b1e7c00-1")
         with pytest.raises(NotFound):

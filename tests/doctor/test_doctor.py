@@ -50,6 +50,13 @@ async def only_wrong(seconds: float = 15.0, **variables: str) -> Diagnosis:
     return wrong
 
 
+async def test_an_archive_that_cannot_be_written_is_found(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert (await examined(archive=(tmp_path / "archive").as_uri()))["archive"].ok
+    wrong = await only_wrong(archive=(tmp_path / "file").as_uri())
+    assert wrong.part == "archive"
+
+
 async def test_nothing_is_wrong_and_nothing_is_made_before_the_first_start(tmp_path: Path) -> None:
     found = await examined()
     assert all(one.ok and one.remedy is None for one in found.values()), found

@@ -296,3 +296,23 @@ class Notification(TypedDict):
 
 class NotificationList(Page):
     items: list[Notification]
+
+
+class Pruned(TypedDict):
+    jobs: WholeNumber
+    archived: WholeNumber
+    operations: WholeNumber
+    more: Annotated[bool, Meta(description="Whether there is more to prune: call again")]
+
+
+class ArchivedJob(TypedDict):
+    """A job as it was when it left the ledger."""
+
+    format: int
+    jobId: str
+    tenant_id: str
+    archived_at: Moment
+    job: JsonObject
+    attempts: JsonObject
+    events: list[JsonObject]
+    closing: JsonObject | None

@@ -24,6 +24,7 @@ from lucius.api import (
     notifications,
     protocol_preview,
     requests,
+    retention,
     runbooks,
     worker_jobs,
 )
@@ -53,6 +54,7 @@ BODIES = (
     bulk_operations.NewOperation,
     bulk_operations.OperationPreview,
     notifications.NotificationTest,
+    retention.Prune,
     protocol_preview.ProtocolDraft,
     runbooks.RunbookText,
     runbooks.RunbookDraft,

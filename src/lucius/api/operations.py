@@ -11,6 +11,7 @@ from lucius.api.figures import FIGURE_OPERATIONS
 from lucius.api.notifications import NOTIFICATION_OPERATIONS
 from lucius.api.operation import BODY_ERRORS, HELD_ERRORS, JOB_LIST_ERRORS, LIMIT, LIST_ERRORS, Operation, Parameter
 from lucius.api.protocol_preview import PREVIEW_OPERATIONS
+from lucius.api.retention import RETENTION_OPERATIONS
 from lucius.api.runbook_operations import RUNBOOK_OPERATIONS
 
 __all__ = ["OPERATIONS", "Operation", "Parameter"]
@@ -187,6 +188,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *CONSOLE_OPERATIONS,
     *FIGURE_OPERATIONS,
     *NOTIFICATION_OPERATIONS,
+    *RETENTION_OPERATIONS,
     *RUNBOOK_OPERATIONS,
     Operation(
         method="GET", path="/healthz", name="healthz", handler=admin.healthz, tag="machines",

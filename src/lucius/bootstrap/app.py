@@ -63,6 +63,8 @@ from lucius.usecases.query import Queries
 from lucius.usecases.refusals import FLUSH_SECONDS as REFUSALS_SECONDS
 from lucius.usecases.refusals import Refusals
 from lucius.usecases.replies import Replies
+from lucius.usecases.retention import ROUND_SECONDS as RETENTION_SECONDS
+from lucius.usecases.retention import Retention
 from lucius.usecases.sightings import ServiceFailures
 from lucius.usecases.submit import limits_for, terms_for
 from lucius.usecases.waits import WaitCap, WaitKind, Waits
@@ -71,6 +73,7 @@ from lucius.webhooks import WebhookSender
 if TYPE_CHECKING:
     pass
 
+from lucius.bootstrap.archive import open_archive
 from lucius.bootstrap.engines import engine_settings, open_temporal_engine
 from lucius.bootstrap.operator_stores import OperatorStores, open_operator_stores
 from lucius.bootstrap.rate_gate import open_rate_gate
@@ -124,6 +127,8 @@ async def open_app(
     settings = with_secrets(settings)
     if settings.engine not in (OUTBOX, TEMPORAL):
         raise SettingsError(f"LUCIUS_ENGINE={settings.engine!r}: must be outbox or temporal")
+    if settings.retention_days < 0:
+        raise SettingsError(f"LUCIUS_RETENTION_DAYS={settings.retention_days:g}: must be 0 or more")
     if settings.ledger == "sqlite":
         with data_folder_errors(settings):
             make_private_folder(Path(settings.data))
@@ -231,6 +236,10 @@ async def open_app(
         if reconciles:
             runner = BulkRunner(stores.bulk, ledger, operations, clock, observer)
             await stack.enter_async_context(_run_operations(runner, settings, observer))
+        archive = await stack.enter_async_context(open_archive(settings, identity))
+        retention = Retention(ledger, stores.bulk, registry, clock, observer, archive, settings.retention_days or None)
+        if reconciles:
+            stack.callback(every(RETENTION_SECONDS, "retention", retention.round, observer).cancel)
         yield AppContext(
             settings=settings,
             acceptance=acceptance,
@@ -245,6 +254,7 @@ async def open_app(
             figures=Figures(ledger, registry, clock),
             lane_history=lanes,
             notifications=notifications,
+            retention=retention,
             opened_runbooks=runbooks,
             engine=engine,
             ledger=ledger,

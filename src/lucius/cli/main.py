@@ -14,6 +14,7 @@ from lucius.cli.connection import Connection
 from lucius.cli.failures import EXIT_CODES, EXIT_INTERRUPTED, EXIT_USAGE
 from lucius.cli.inspect import commands as inspect
 from lucius.cli.inspect import console, notifications
+from lucius.cli.jobs import archive
 from lucius.cli.jobs import commands as jobs
 from lucius.cli.operations import commands as operations
 from lucius.cli.registry import commands as registry
@@ -25,7 +26,7 @@ from lucius.cli.tools import appconfig, contract, load, new, servicebus, version
 from lucius.client.addresses import URL_DEFAULT
 
 SECTIONS = (
-    ("Jobs", (*jobs.COMMANDS, *operations.COMMANDS)),
+    ("Jobs", (*jobs.COMMANDS, *archive.COMMANDS, *operations.COMMANDS)),
     ("Runbooks", (*runbooks.COMMANDS, *batch.COMMANDS)),
     ("Inspect", (*inspect.COMMANDS, *notifications.COMMANDS, *console.COMMANDS)),
     ("Try and test", (*new.COMMANDS, *contract.COMMANDS, *load.COMMANDS, *servicebus.COMMANDS, *appconfig.COMMANDS)),

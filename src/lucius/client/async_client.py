@@ -85,6 +85,8 @@ class AsyncAdmin(Awaiting):
     console_link = awaiting(admin_calls.console_link, answers.JSON)
     dead_letters = awaiting(admin_calls.dead_letters, answers.JSON)
     dismiss = awaiting(admin_calls.dismiss, answers.JSON)
+    prune = awaiting(admin_calls.prune, answers.JSON)
+    archived = awaiting(admin_calls.archived, answers.JSON)
     notifications = awaiting(notification_calls.notifications, answers.JSON)
     notification = awaiting(notification_calls.notification, answers.JSON)
     send_test = awaiting(notification_calls.send_test, answers.JSON)

@@ -84,6 +84,8 @@ class Admin(Blocking):
     console_link = blocking(admin_calls.console_link, answers.JSON)
     dead_letters = blocking(admin_calls.dead_letters, answers.JSON)
     dismiss = blocking(admin_calls.dismiss, answers.JSON)
+    prune = blocking(admin_calls.prune, answers.JSON)
+    archived = blocking(admin_calls.archived, answers.JSON)
     notifications = blocking(notification_calls.notifications, answers.JSON)
     notification = blocking(notification_calls.notification, answers.JSON)
     send_test = blocking(notification_calls.send_test, answers.JSON)

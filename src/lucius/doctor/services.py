@@ -12,12 +12,13 @@ from msgspec.structs import replace
 
 from lucius.azure.blob import BlobAccount, BlobFailed
 from lucius.azure.credential import AzureIdentity
-from lucius.bootstrap import open_rate_gate, open_registry, storage_options, temporal_settings
+from lucius.bootstrap import open_archive, open_rate_gate, open_registry, storage_options, temporal_settings
 from lucius.doctor.part import Part
 from lucius.domain.job import TEMPORAL
 from lucius.notifiers.email import check_email_settings
 from lucius.notifiers.operators import NO_JOBS
 from lucius.platform.refs import blob_of, is_blob_uri, is_file_ref, path_of
+from lucius.ports.archive import ArchiveUnavailable
 from lucius.ports.readiness import NotReady
 from lucius.settings import Settings, SettingsError
 
@@ -111,6 +112,22 @@ def _folder(path: Path) -> str:
     if not os.access(existing, os.W_OK | os.X_OK):
         raise NotReady(f"{existing} cannot be written to by user {os.geteuid()}")
     return f"{path} can be written to" if existing == path else f"{path} is made by the first job"
+
+
+def archive_parts(settings: Settings, identity: AzureIdentity) -> Sequence[Part]:
+    if not settings.archive:
+        return []
+
+    async def look() -> str:
+        async with open_archive(settings, identity) as archive:
+            assert archive is not None
+            try:
+                return await archive.health()
+            except ArchiveUnavailable as error:
+                raise NotReady(str(error)) from error
+
+    remedy = "See LUCIUS_ARCHIVE; until it can be written to, no job is pruned."
+    return [Part(name="archive", look=look, remedy=remedy)]
 
 
 def notification_parts(settings: Settings, identity: AzureIdentity) -> Sequence[Part]:

@@ -36,6 +36,8 @@ class Tenant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     webhook_secret: str | None = None
     """A reference to that secret in Key Vault."""
     notifications: TenantNotifications = TenantNotifications()
+    retention_days: float | None = None
+    """How many days ended jobs are kept."""
 
 
 class Globals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -23,6 +23,7 @@ from lucius.ports.registry import Globals, Tenant
 from lucius.registries.limits import checked_policy, count_faults, seconds_faults
 
 REFERENCE = "keyvault://"
+RETENTION_DAYS_MAX = 36_600
 STEPS_MAX = 16
 REQUEST_TYPES_MAX = 32
 SEARCHABLE_MAX = 8
@@ -191,6 +192,8 @@ def read_tenant(value: Any, default_refs: RefPolicy) -> Tenant:
         faults.append(("/webhook_secret_env", "this is the name of an environment variable, not the secret itself"))
     faults += _webhook_secret_faults(tenant)
     faults += _notification_faults(tenant)
+    if tenant.retention_days is not None and not 0 < tenant.retention_days <= RETENTION_DAYS_MAX:
+        faults.append(("/retention_days", f"must be more than 0, and at most {RETENTION_DAYS_MAX}"))
     refs = tenant.refs
     if refs is not None:
         faults += _ref_policy_faults(refs)

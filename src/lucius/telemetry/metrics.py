@@ -62,6 +62,8 @@ class MetricsObserver(Observer):
         self._webhooks = counter(
             "lucius_webhooks", "Webhook calls, by outcome.", ("outcome",), [("delivered",), ("failed",), ("given_up",)]
         )
+        self._pruned = counter("lucius_jobs_pruned", "Old jobs that were removed from the ledger.")
+        self._archived = counter("lucius_jobs_archived", "Jobs that were written to the archive.")
         kinds, outcomes = ("webhook", "json", "email"), ("delivered", "failed", "given_up")
         self._notifications = counter(
             "lucius_notifications", "Tries to send notifications, by kind and outcome.", ("kind", "outcome"),
@@ -132,6 +134,10 @@ class MetricsObserver(Observer):
 
     def notification_sent(self, kind: str, outcome: str) -> None:
         self._notifications.add(1, (kind, outcome))
+
+    def jobs_pruned(self, removed: int, archived: int) -> None:
+        self._pruned.add(removed)
+        self._archived.add(archived)
 
     def steps_moved(self, status: str, count: int, runbook: str = "") -> None:
         self._runbooks.steps_moved(status, count, runbook)

@@ -216,9 +216,22 @@ CLOSE_OUTBOX = (
 )
 
 # Pruning.
-PRUNABLE = (
-    "SELECT job_id, claim_key FROM job_states WHERE completed_at IS NOT NULL AND completed_at < $1"
-    " ORDER BY completed_at LIMIT $2 FOR UPDATE SKIP LOCKED"
+_OWES_NOTHING = (
+    "completed_at IS NOT NULL AND completed_at < $1"
+    " AND NOT EXISTS (SELECT 1 FROM webhooks w WHERE w.job_id = job_states.job_id AND w.status = 'PENDING')"
+    " AND NOT EXISTS (SELECT 1 FROM notifications n WHERE n.job_id = job_states.job_id AND n.status = 'PENDING')"
+    " AND NOT EXISTS (SELECT 1 FROM dead_letter_closings d JOIN job_states r ON r.job_id = d.redriven_as"
+    " WHERE d.job_id = job_states.job_id AND r.completed_at IS NULL)"
+)
+_BY_END = " ORDER BY completed_at LIMIT $2"
+_PRUNABLE = f"SELECT job_id, tenant_id FROM job_states WHERE {_OWES_NOTHING}"
+PRUNABLE_EXCEPT = f"{_PRUNABLE} AND NOT (tenant_id = ANY($3::text[])){_BY_END}"
+# A job has ended after it was made, so its id lies before the end: this reads along the tenant's ids.
+PRUNABLE_OF_TENANT = f"{_PRUNABLE} AND tenant_id = $3 AND job_id < $4 ORDER BY job_id LIMIT $2"
+PRUNABLE = f"SELECT job_id, claim_key FROM job_states WHERE {_OWES_NOTHING}{_BY_END} FOR UPDATE SKIP LOCKED"
+PRUNABLE_NAMED = (
+    f"SELECT job_id, claim_key FROM job_states WHERE job_id = ANY($3::text[]) AND {_OWES_NOTHING} LIMIT $2"
+    " FOR UPDATE SKIP LOCKED"
 )
 PRUNE_DEAD_MESSAGES = (  # The id of a directive begins with that of its job, which has 36 characters.
     "DELETE FROM messages WHERE state = 'DEAD' AND substr(message_id, 1, 36) = ANY($1::text[])"
