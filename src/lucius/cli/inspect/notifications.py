@@ -34,20 +34,20 @@ def notifications() -> None:
 @notifications.command("list")
 @click.option("--runbook", default="", help="Only those of this runbook.")
 @click.option("--tenant", default="", help="Only those of this tenant's jobs.")
-@click.option(
-    "--status", type=click.Choice(STATUSES, case_sensitive=False), default="", help="Only those in this state."
-)
+@click.option("--status", type=click.Choice(STATUSES, case_sensitive=False), help="Only those in this state.")
 @click.option("--limit", type=click.IntRange(1, LIST_MAX), default=LIST_DEFAULT, show_default=True)
 @click.option("--cursor", default="", help="Continue an earlier list.")
 @output_option
 @click.pass_obj
 def list_notifications(
-    connection: Connection, runbook: str, tenant: str, status: str, limit: int, cursor: str, output: str
+    connection: Connection, runbook: str, tenant: str, status: str | None, limit: int, cursor: str, output: str
 ) -> None:
     """List notifications, newest first, with why one is not delivered."""
     with connection.open() as client:
         page = client.run(
-            notification_calls.notifications(runbook=runbook, tenant=tenant, status=status, limit=limit, cursor=cursor)
+            notification_calls.notifications(
+                runbook=runbook, tenant=tenant, status=status or "", limit=limit, cursor=cursor
+            )
         )
     if output == "json":
         show_json(page)
