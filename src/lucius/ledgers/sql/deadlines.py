@@ -44,8 +44,8 @@ class JobDeadlines:
         """Record one notice for all jobs of a tenant and request type that are near; each job counts once."""
         now = self._clock.now()
         for tenant_id, seconds in self._notices.warned_of_deadlines().items():
-            read = partial(_near, tenant_id, after(now, seconds))
-            near = await self._database.read(read)
+            # On the readers of lists: many open jobs take a while, and engines must not wait.
+            near = await self._database.scan(partial(_near, tenant_id, after(now, seconds)))
             if near:
                 await self._database.write(partial(self._warn, tenant_id, near, now))
 

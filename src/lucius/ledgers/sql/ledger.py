@@ -258,7 +258,7 @@ class SqlLedger:
         tenants: Sequence[str] | None = None,
         except_tenants: Sequence[str] = (),
     ) -> list[JobKey]:
-        return await self._read(partial(prunable_script, ended_before, limit, tenants, except_tenants))
+        return await self._scan(partial(prunable_script, ended_before, limit, tenants, except_tenants))
 
     async def prune(self, ended_before: Instant, limit: int, job_ids: Sequence[str] | None = None) -> int:
         return await self._write(partial(prune_script, ended_before, limit, job_ids))
