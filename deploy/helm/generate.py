@@ -16,7 +16,7 @@ from lucius.settings import Settings
 CHART = Path(__file__).parent / "lucius"
 Schema = dict[str, Any]
 
-SECRET = ("api_key", "callback_keys", "nats_password", "nats_token", "oidc_client_secret", "rate_gate",
+SECRET = ("api_key", "callback_keys", "nats_password", "nats_token", "oidc_client_secret", "rate_gate", "smtp_password",
           "servicebus_administration", "servicebus_connection", "storage_connection", "storage_sas",
           "temporal_api_key")  # fmt: skip
 """Settings that belong into a Secret, never into values."""

@@ -11,6 +11,7 @@ from lucius.auth import Authenticator
 from lucius.auth.openid import OpenIdConnect
 from lucius.domain.errors import CallerError
 from lucius.management import Management
+from lucius.notifiers.operators import Notifications
 from lucius.ports.bus import Bus, DeadLetter, DeliveryRef
 from lucius.ports.clock import Clock
 from lucius.ports.console_views import ConsoleViews
@@ -36,6 +37,7 @@ from lucius.usecases.lanes import Lanes
 from lucius.usecases.operate import Operations
 from lucius.usecases.pull import Pulls
 from lucius.usecases.query import Queries
+from lucius.usecases.retention import Retention
 from lucius.usecases.sightings import Sightings
 from lucius.usecases.waits import Waits
 
@@ -53,6 +55,8 @@ class AppContext(Struct, frozen=True, kw_only=True):
     queries: Queries
     figures: Figures
     lane_history: LaneHistory
+    notifications: Notifications
+    retention: Retention
     opened_runbooks: Runbooks | RunbooksOff
     engine: Engine
     ledger: Ledger

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from lucius.auth import Authenticator
 from lucius.clocks import DATABASE_CLOCK, STORAGE_CLOCK, ComparedClock, skew_problem
+from lucius.notifiers.operators import Notifications
 from lucius.ports.bus import Bus
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine
@@ -61,6 +62,15 @@ def clock_check(clock: Clock, skew_seconds_max: float) -> Check:
         return f"{clock.skew_seconds:+.3f} s"
 
     return Check(name="clock", look=check_clock)
+
+
+def notifications_check(notifications: Notifications) -> Check:
+    async def look() -> str:
+        if notifications.problem is not None:
+            raise NotReady(notifications.problem)
+        return "recorded" if notifications.databases else "off"
+
+    return Check(name="notifications", look=look, is_vital=False)
 
 
 def app_checks(

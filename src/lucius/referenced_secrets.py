@@ -59,6 +59,7 @@ class ReferencedSecrets:
             api_key=self.known(settings.api_key),
             callback_keys=tuple(keys),
             oidc_client_secret=self.known(settings.oidc_client_secret),
+            smtp_password=self.known(settings.smtp_password),
         )
 
     def known(self, text: str) -> str:
@@ -140,6 +141,7 @@ def references_of(settings: Settings) -> Iterator[tuple[str, str]]:
         ("LUCIUS_API_KEY", settings.api_key),
         ("LUCIUS_API_KEYS_FILE", settings.api_keys_file),
         ("LUCIUS_OIDC_CLIENT_SECRET", settings.oidc_client_secret),
+        ("LUCIUS_SMTP_PASSWORD", settings.smtp_password),
     ):
         if text.startswith(SCHEME):
             yield variable, text

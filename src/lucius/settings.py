@@ -252,6 +252,28 @@ class Settings(Struct, frozen=True, kw_only=True):
     webhook_calls_per_tenant_max: int = 16
     webhook_calls_per_host_max: int = 8
 
+    # E-mail.
+    smtp_host: str = ""
+    """The server that sends e-mail; empty: e-mail recipients are not served."""
+    smtp_port: int = 587
+    smtp_tls: str = "starttls"
+    """`starttls`, `tls` (from the first byte) or `off`."""
+    smtp_user: str = ""
+    smtp_password: str = ""
+    smtp_from: str = ""
+    """The sender's address."""
+    smtp_domains: tuple[str, ...] = ()
+    """The only domains that e-mail goes to; empty means all."""
+    smtp_timeout_seconds: float = 10.0
+
+    # Retention.
+    retention_days: float = 0.0
+    """How many days ended jobs are kept, unless their tenant sets it; 0: until somebody prunes them."""
+    archive: str = ""
+    """`file:///a/folder` or `blob://container/prefix`: where jobs go before they are deleted; empty: nowhere."""
+    archive_format: str = "jsonl"
+    """`jsonl` or `parquet`."""
+
     # Telemetry.
     log_level: str = "auto"
     """A level, or `auto`: WARNING if standard error is a terminal, INFO otherwise."""
@@ -272,7 +294,12 @@ class Settings(Struct, frozen=True, kw_only=True):
         connections = ";".join((self.storage_connection, self.appconfig_connection, *of_bus))
         in_connections = re.findall(r"(?:AccountKey|SharedAccessKey|SharedAccessSignature|Secret)=([^;]+)", connections)
         signatures = re.findall(r"\bsig=([^&;]+)", f"{self.storage_sas};{connections}")
-        keys = (self.api_key, self.oidc_client_secret, *(key.partition(":")[2] for key in self.callback_keys))
+        keys = (
+            self.api_key,
+            self.oidc_client_secret,
+            self.smtp_password,
+            *(key.partition(":")[2] for key in self.callback_keys),
+        )
         gate = re.findall(r"^\w+://[^/@:]*:([^/]+)@", self.rate_gate)
         tokens = (self.nats_token, self.nats_password, self.temporal_api_key, self.storage_sas)
         return (*keys, *tokens, *gate, *in_connections, *signatures)
@@ -330,9 +357,10 @@ def read_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
 OPENID_RETURN_PATH = "/sign-in/openid/return"
 """Below the console."""
 KEY_VAULT = "keyvault://"
-REFERABLE = frozenset({"api_key", "api_keys_file", "callback_keys", "oidc_client_secret"})
+REFERABLE = frozenset({"api_key", "api_keys_file", "callback_keys", "oidc_client_secret", "smtp_password"})
 """Settings that may be references to secrets in Azure Key Vault."""
 CLIENT_VARIABLES = frozenset({"url", "service", "contract_test"})
 """Variables with the same prefix that the command line and the contract kit read."""
-SERVICE_PREFIXES = ("platform_", "embedding_", "sis_", "worker_", "source_")
-"""Variables of platform services and runbook workers, which may run in the same environment, and of data sources."""
+SERVICE_PREFIXES = ("platform_", "embedding_", "sis_", "worker_", "source_", "notify_")
+"""Variables of platform services and runbook workers, which may run in the same environment, of data sources, and of
+recipients of notifications."""

@@ -49,6 +49,11 @@ ROUTES: list[tuple[str, str, str, bool]] = [
     ("GET", "/v1/admin/lanes", "read", True),
     ("GET", "/v1/admin/tenants", "read", False),
     ("GET", "/v1/admin/workers", "read", True),
+    ("POST", "/v1/admin/prune", "admin", True),
+    ("GET", f"/v1/archive/jobs/{NOBODY}", "read", False),
+    ("GET", "/v1/notifications", "read", False),
+    ("GET", "/v1/notifications/018f6b1e7c00-1", "read", False),
+    ("POST", "/v1/notifications:test", "operate", False),
 ]
 """Every call that needs a credential: the role, and whether it must be held on all tenants."""
 
@@ -89,6 +94,8 @@ def body_for(api: Any, path: str) -> Any:
 BULK_BODIES = {
     "/v1/operations": {"action": "pause", "filter": {}, "reason": "a test"},
     "/v1/operations:preview": {"action": "pause", "filter": {}},
+    "/v1/admin/prune": EXAMPLES["pruneJobs"],
+    "/v1/notifications:test": EXAMPLES["testNotification"],
     "/v1/admin/protocols:preview": EXAMPLES["previewProtocol"],
 }
 

@@ -25,7 +25,10 @@ PATH_VALUES = {
     "batch_id": "999999",
     "operation_id": UNKNOWN_JOB,
     "rehearsal_id": UNKNOWN_JOB,
+    "notification_id": "018f6b1e7c00-1",
 }
+OF_OWN_TENANT = ("submitCommand", "validateCommand", "testNotification")
+"""Whose body names the tenant OWN."""
 SERVICE, WORKER, KEY = "service", "worker", "key"
 
 
@@ -44,6 +47,9 @@ ACCESS: dict[str, Access] = {
     **dict.fromkeys(("submitCommand", "validateCommand", "submitCommands", "getCommand"), Access("submit")),
     **dict.fromkeys(("listJobs", "getJob", "getSteps", "getEvents", "listProtocols", "getProtocol"), _READ),
     **dict.fromkeys(("getOverview", "listFailures", "listAudit", "listTenants", "getProtocolFigures"), _READ),
+    **dict.fromkeys(("listNotifications", "getNotification", "getArchivedJob"), _READ),
+    "pruneJobs": Access("admin", True),
+    "testNotification": _OPERATE,
     "createConsoleLink": Access("read", limit=KEY),
     **dict.fromkeys(("cancelJob", "pauseJob", "resumeJob", "redriveJob"), _OPERATE),
     **dict.fromkeys(("listOperations", "getOperation", "listOutcomes"), _READ),
@@ -114,7 +120,7 @@ async def try_matrix(session: aiohttp.ClientSession, target: Target, credentials
     for url, operation, credential in _cells(target, credentials):
         path, body = request_of(operation)
         wanted = refusal(ACCESS[operation.name], credential)
-        if operation.name in ("submitCommand", "validateCommand") and wanted is None and not _sees_own(credential):
+        if operation.name in OF_OWN_TENANT and wanted is None and not _sees_own(credential):
             wanted = 403, "TENANT_FORBIDDEN"
         status, code = await _call(session, operation.method, url + path, body, credential)
         where = f"{operation.name} under {credential.name}: {status} {code}"

@@ -14,7 +14,7 @@ from lucius.client import AsyncClient, Client, Conflict, Job, envelope
 from lucius.client.call import Call, Json
 from lucius.client.calls import services
 from lucius.client.client import Admin, Batches, Operations, Runbooks
-from lucius.client.errors import Refused, content_of
+from lucius.client.errors import NotFound, Refused, content_of
 
 RUNBOOK = """\
 name: move
@@ -79,6 +79,14 @@ def test_every_method_reads_what_a_real_server_answers(server: str) -> None:
         assert {one["name"] for one in recorder.admin.workers()["items"]} >= {"ocr"}
         assert "/console/sign-in/" in recorder.admin.console_link()["url"]
         assert "messages" in recorder.admin.dead_letters(limit=5)
+        assert recorder.admin.notifications(status="PENDING")["items"] == []
+        assert recorder.admin.prune(10**9)["jobs"] == 0
+        with pytest.raises(NotFound):
+            recorder.admin.archived("018f6b1e-7c00-7000-8000-0123456789ab")
+        with pytest.raises(NotFound):
+            recorder.admin.notification("018f6b1e7c00-1")
+        with pytest.raises(NotFound):
+            recorder.admin.send_test("nobody", tenant="nobody")
         with pytest.raises(Refused, match="JOB_NOT_FOUND"):
             recorder.admin.dismiss("018f6b1e-7c00-7000-8000-0123456789ab", reason="because")
     assert used >= every_method(), every_method() - used

@@ -194,6 +194,7 @@ def test_http_page_has_the_call(operation: Operation) -> None:
         .replace("{phase}", "$PHASE")
         .replace("{operation_id}", "$OPERATION")
         .replace("{rehearsal_id}", "$REHEARSAL")
+        .replace("{notification_id}", "$NOTIFICATION")
         in examples
     )
     is_post = " -d " in examples or "-X POST" in examples

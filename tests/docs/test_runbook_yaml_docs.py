@@ -49,6 +49,8 @@ def schema_objects() -> dict[str, dict[str, Any]]:
         "## Step": step,
         "### `poll`": step["poll"]["properties"],
         "### `retry`": definitions["retry"]["properties"],
+        "## `notifications`": schema["properties"]["notifications"]["properties"],
+        "### Recipient": definitions["recipient"]["properties"],
     }
 
 

@@ -50,11 +50,19 @@ async def only_wrong(seconds: float = 15.0, **variables: str) -> Diagnosis:
     return wrong
 
 
+async def test_an_archive_that_cannot_be_written_is_found(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert (await examined(archive=(tmp_path / "archive").as_uri()))["archive"].ok
+    wrong = await only_wrong(archive=(tmp_path / "file").as_uri())
+    assert wrong.part == "archive"
+
+
 async def test_nothing_is_wrong_and_nothing_is_made_before_the_first_start(tmp_path: Path) -> None:
     found = await examined()
     assert all(one.ok and one.remedy is None for one in found.values()), found
     assert list(found) == [
-        "data folder", "ledger", "schema", "clock", "bus", "registry", "workspace", "secrets", "api keys"
+        "data folder", "ledger", "schema", "clock", "bus", "registry", "workspace", "notifications", "secrets",
+        "api keys",
     ]  # fmt: skip
     assert list(tmp_path.iterdir()) == []
 
@@ -256,7 +264,7 @@ def test_the_command_says_it_in_a_hundred_columns_and_in_its_exit_code(
     monkeypatch.setenv("LUCIUS_WORKSPACE_ROOT", (tmp_path / "file").as_uri())
     said = CliRunner().invoke(cli, ["doctor"])
     assert said.exit_code == 1
-    assert "workspace    WRONG" in said.stdout
+    assert "workspace      WRONG" in said.stdout
     assert "→ Give the user that runs LUCIUS" in said.stdout
     assert max(map(len, said.stdout.splitlines())) <= 100
     said = CliRunner().invoke(cli, ["doctor", "--output", "json"])

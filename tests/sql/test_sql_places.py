@@ -10,7 +10,7 @@ from pathlib import Path
 import lucius
 
 ROOT = Path(lucius.__file__).parent
-PLACES = ("sql/", "ledgers/sql/", "buses/sql/", "runbooks/store/")
+PLACES = ("sql/", "ledgers/sql/", "buses/sql/", "runbooks/store/", "notifications/")
 ELSEWHERE = {
     "platform/sqlite_store.py": "the platform kit imports nothing of LUCIUS and has a SQLite file of its own",
     "runbooks/sources/": "statements about the databases of others, in their dialects",

@@ -269,3 +269,50 @@ class AuditEntry(TypedDict):
 
 class AuditList(Page):
     items: list[AuditEntry]
+
+
+class Notification(TypedDict):
+    """Something that a recipient of a runbook or of a tenant is told."""
+
+    id: str
+    cause: str
+    recipient: str
+    kind: Annotated[str, Meta(description="`webhook`, `json` or `email`")]
+    status: Annotated[str, Meta(extra_json_schema=ref("NotificationStatus"))]
+    title: str
+    text: str
+    runbook: str | None
+    batch_id: int | None
+    tenant_id: str | None
+    jobId: str | None
+    count: Annotated[WholeNumber, Meta(description="How often it happened since the previous message for this cause")]
+    created_at: Moment
+    due_at: Annotated[Moment, Meta(description="Later than `created_at` if the recipient's interval held it back")]
+    next_try_at: Moment | None
+    ended_at: Moment | None
+    attempts: WholeNumber
+    last_error: Annotated[str | None, Meta(description="Why the last try failed")]
+
+
+class NotificationList(Page):
+    items: list[Notification]
+
+
+class Pruned(TypedDict):
+    jobs: WholeNumber
+    archived: WholeNumber
+    operations: WholeNumber
+    more: Annotated[bool, Meta(description="Whether there is more to prune: call again")]
+
+
+class ArchivedJob(TypedDict):
+    """A job as it was when it left the ledger."""
+
+    format: int
+    jobId: str
+    tenant_id: str
+    archived_at: Moment
+    job: JsonObject
+    attempts: JsonObject
+    events: list[JsonObject]
+    closing: JsonObject | None

@@ -21,8 +21,10 @@ from lucius.api import (
     bulk_operations,
     callbacks,
     commands,
+    notifications,
     protocol_preview,
     requests,
+    retention,
     runbooks,
     worker_jobs,
 )
@@ -35,6 +37,7 @@ from lucius.domain.job import JobStatus
 from lucius.domain.json_types import Moment, ref
 from lucius.domain.step import StepStatus
 from lucius.domain.waiting import WAIT_CAUSES
+from lucius.notifications.store import STATUSES
 from lucius.ports.audit import AuditKind
 from lucius.runbooks.core import answers as runbook_answers
 from lucius.settings import Settings
@@ -50,6 +53,8 @@ BODIES = (
     requests.Dismiss,
     bulk_operations.NewOperation,
     bulk_operations.OperationPreview,
+    notifications.NotificationTest,
+    retention.Prune,
     protocol_preview.ProtocolDraft,
     runbooks.RunbookText,
     runbooks.RunbookDraft,
@@ -133,6 +138,7 @@ def components(settings: Settings) -> dict[str, Schema]:
         "OutcomeStatus": text(enum=[status.value for status in ItemStatus]),
         "PayloadFilter": text(minLength=3, maxLength=1_000, examples=["customer=4711"]),
         "AuditKind": text(enum=list(AuditKind)),
+        "NotificationStatus": text(enum=list(STATUSES)),
         "Signature": text(minLength=1, maxLength=1_000),
         "JobStatus": text(enum=[status.value for status in JobStatus]),
         "JobStatuses": text(

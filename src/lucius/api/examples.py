@@ -53,6 +53,8 @@ EXAMPLES: dict[str, Any] = {
     },
     "previewOperation": {"action": "cancel", "filter": {"request_type": "OCR", "status": "QUEUED"}},
     "createConsoleLink": {},
+    "pruneJobs": {"older_than_seconds": 2592000},
+    "testNotification": {"tenant_id": "acme", "recipient": "on-call"},
     "pauseOperation": {"reason": "look at the first failures"},
     "resumeOperation": {"reason": "these failures were expected"},
     "abandonOperation": {"reason": "not fixed yet"},

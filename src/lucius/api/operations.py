@@ -8,8 +8,10 @@ from lucius.api.bulk_table import BULK_OPERATIONS
 from lucius.api.console_links import CONSOLE_OPERATIONS
 from lucius.api.endpoint import Handler
 from lucius.api.figures import FIGURE_OPERATIONS
+from lucius.api.notifications import NOTIFICATION_OPERATIONS
 from lucius.api.operation import BODY_ERRORS, HELD_ERRORS, JOB_LIST_ERRORS, LIMIT, LIST_ERRORS, Operation, Parameter
 from lucius.api.protocol_preview import PREVIEW_OPERATIONS
+from lucius.api.retention import RETENTION_OPERATIONS
 from lucius.api.runbook_operations import RUNBOOK_OPERATIONS
 
 __all__ = ["OPERATIONS", "Operation", "Parameter"]
@@ -191,6 +193,8 @@ OPERATIONS: tuple[Operation, ...] = (
     *BULK_OPERATIONS,
     *CONSOLE_OPERATIONS,
     *FIGURE_OPERATIONS,
+    *NOTIFICATION_OPERATIONS,
+    *RETENTION_OPERATIONS,
     *RUNBOOK_OPERATIONS,
     Operation(
         method="GET", path="/healthz", name="healthz", handler=admin.healthz, tag="machines",

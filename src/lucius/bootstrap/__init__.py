@@ -4,6 +4,7 @@
 """
 
 from lucius.bootstrap.app import open_app
+from lucius.bootstrap.archive import open_archive
 from lucius.bootstrap.bus_plan import bus_differences, bus_subscriptions, bus_topics
 from lucius.bootstrap.engines import temporal_settings
 from lucius.bootstrap.rate_gate import open_rate_gate
@@ -18,6 +19,7 @@ __all__ = [
     "bus_subscriptions",
     "bus_topics",
     "open_app",
+    "open_archive",
     "open_bus",
     "open_bus_worker",
     "open_clock",

@@ -20,10 +20,15 @@ from lucius.domain.envelope import EnvelopeRules, Terms
 from lucius.domain.job import OUTBOX, TEMPORAL
 from lucius.engines.loops import every
 from lucius.engines.outbox import OutboxEngine
+from lucius.ledgers.sql import SqlLedger
 from lucius.ledgers.sql.audit import SqlAudit
+from lucius.ledgers.sql.deadlines import LOOK_SECONDS as DEADLINES_SECONDS
+from lucius.ledgers.sql.deadlines import JobDeadlines
 from lucius.local_secrets import callback_keys, data_folder_errors, is_embedded, with_secrets
 from lucius.local_tenant_files import LocalTenantFiles
-from lucius.management import app_checks, clock_check, manage
+from lucius.management import app_checks, clock_check, manage, notifications_check
+from lucius.notifiers import NotificationSender
+from lucius.notifiers.operators import Notifications
 from lucius.ports.audit import AuditSource
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine
@@ -48,6 +53,7 @@ from lucius.usecases.complete import Completion
 from lucius.usecases.console_sessions import ConsoleSessions
 from lucius.usecases.fair_slots import FairSlots
 from lucius.usecases.figures import Figures
+from lucius.usecases.job_notices import JobNotices
 from lucius.usecases.lane_history import LOOK_SECONDS as LANES_SECONDS
 from lucius.usecases.lane_history import LaneHistory
 from lucius.usecases.lanes import Lanes
@@ -57,6 +63,8 @@ from lucius.usecases.query import Queries
 from lucius.usecases.refusals import FLUSH_SECONDS as REFUSALS_SECONDS
 from lucius.usecases.refusals import Refusals
 from lucius.usecases.replies import Replies
+from lucius.usecases.retention import ROUND_SECONDS as RETENTION_SECONDS
+from lucius.usecases.retention import Retention
 from lucius.usecases.sightings import ServiceFailures
 from lucius.usecases.submit import limits_for, terms_for
 from lucius.usecases.waits import WaitCap, WaitKind, Waits
@@ -65,6 +73,7 @@ from lucius.webhooks import WebhookSender
 if TYPE_CHECKING:
     pass
 
+from lucius.bootstrap.archive import open_archive
 from lucius.bootstrap.engines import engine_settings, open_temporal_engine
 from lucius.bootstrap.operator_stores import OperatorStores, open_operator_stores
 from lucius.bootstrap.rate_gate import open_rate_gate
@@ -83,6 +92,7 @@ from lucius.bootstrap.tables_ledger import is_on_tables, prepare_tables
 from lucius.bootstrap.workers import keep_sightings
 
 log = logging.getLogger("lucius.sql")
+log_notifications = logging.getLogger("lucius.notifications")
 
 UPGRADE_LOG_SECONDS = 5.0
 SECONDS_OF_HOUR = 3_600
@@ -117,6 +127,8 @@ async def open_app(
     settings = with_secrets(settings)
     if settings.engine not in (OUTBOX, TEMPORAL):
         raise SettingsError(f"LUCIUS_ENGINE={settings.engine!r}: must be outbox or temporal")
+    if settings.retention_days < 0:
+        raise SettingsError(f"LUCIUS_RETENTION_DAYS={settings.retention_days:g}: must be 0 or more")
     if settings.ledger == "sqlite":
         with data_folder_errors(settings):
             make_private_folder(Path(settings.data))
@@ -139,6 +151,9 @@ async def open_app(
         observer = Observers(metrics, LogObserver(), changes, refusals, service_failures)
         ledger, bus = open_stores(settings, database, clock, identity)
         await stack.enter_async_context(ledger)
+        job_notices = JobNotices(registry)
+        if isinstance(ledger, SqlLedger):
+            ledger.notices_of = job_notices.of
         if is_on_tables(settings):
             await prepare_tables(ledger, creates=bool(upgrades))
             check_skew(clock, settings)
@@ -178,6 +193,15 @@ async def open_app(
                 sightings.absent_worker, upgrades,
             )
         )  # fmt: skip
+        notifications = Notifications(registry, runbooks, database, clock, settings.ledger.partition(":")[0])
+        if notifications.problem is not None:
+            log_notifications.warning("%s", notifications.problem)
+        if reconciles:
+            notifier = NotificationSender(notifications.databases, clock, settings, observer, secrets.read)
+            await stack.enter_async_context(notifier)
+            if database is not None:
+                deadlines = JobDeadlines(database, clock, job_notices)
+                stack.callback(every(DEADLINES_SECONDS, "deadlines", deadlines.look, observer).cancel)
         watcher = asyncio.create_task(registry.watch(registry_interval(settings)), name="registry")
         stack.callback(watcher.cancel)
         await stack.enter_async_context(_keep_refusals(refusals, ledger, observer))
@@ -190,6 +214,7 @@ async def open_app(
         checks.append(clock_check(clock, skew_seconds_max(settings)))
         checks += secrets.checks()
         checks += acceptance.rates.checks()
+        checks.append(notifications_check(notifications))
 
         def terms_of(tenant_id: str) -> Terms:
             return terms_for(registry.snapshot(), files, tenant_id)
@@ -211,6 +236,10 @@ async def open_app(
         if reconciles:
             runner = BulkRunner(stores.bulk, ledger, operations, clock, observer)
             await stack.enter_async_context(_run_operations(runner, settings, observer))
+        archive = await stack.enter_async_context(open_archive(settings, identity))
+        retention = Retention(ledger, stores.bulk, registry, clock, observer, archive, settings.retention_days or None)
+        if reconciles:
+            stack.callback(every(RETENTION_SECONDS, "retention", retention.round, observer).cancel)
         yield AppContext(
             settings=settings,
             acceptance=acceptance,
@@ -224,6 +253,8 @@ async def open_app(
             queries=queries,
             figures=Figures(ledger, registry, clock),
             lane_history=lanes,
+            notifications=notifications,
+            retention=retention,
             opened_runbooks=runbooks,
             engine=engine,
             ledger=ledger,

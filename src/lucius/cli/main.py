@@ -14,7 +14,8 @@ from lucius.cli import completion, profile
 from lucius.cli.completing import complete_profiles, connection_of
 from lucius.cli.failures import EXIT_CODES, EXIT_INTERRUPTED, EXIT_USAGE
 from lucius.cli.inspect import commands as inspect
-from lucius.cli.inspect import console
+from lucius.cli.inspect import console, notifications
+from lucius.cli.jobs import archive
 from lucius.cli.jobs import commands as jobs
 from lucius.cli.operations import commands as operations
 from lucius.cli.registry import commands as registry
@@ -26,9 +27,9 @@ from lucius.cli.tools import appconfig, contract, load, new, servicebus, version
 from lucius.client.addresses import URL_DEFAULT
 
 SECTIONS = (
-    ("Jobs", (*jobs.COMMANDS, *operations.COMMANDS)),
+    ("Jobs", (*jobs.COMMANDS, *archive.COMMANDS, *operations.COMMANDS)),
     ("Runbooks", (*runbooks.COMMANDS, *batch.COMMANDS)),
-    ("Inspect", (*inspect.COMMANDS, *console.COMMANDS)),
+    ("Inspect", (*inspect.COMMANDS, *notifications.COMMANDS, *console.COMMANDS)),
     ("Try and test", (*new.COMMANDS, *contract.COMMANDS, *load.COMMANDS, *servicebus.COMMANDS, *appconfig.COMMANDS)),
     ("Registry", (*protocol.COMMANDS, *registry.COMMANDS)),
     ("Run", (*server.COMMANDS, *platform.COMMANDS)),

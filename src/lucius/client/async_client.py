@@ -12,6 +12,7 @@ from lucius.client.async_transport import AsyncTransport
 from lucius.client.calls import admin as admin_calls
 from lucius.client.calls import batches as batch_calls
 from lucius.client.calls import jobs as job_calls
+from lucius.client.calls import notifications as notification_calls
 from lucius.client.calls import operations as operation_calls
 from lucius.client.calls import runbooks as runbook_calls
 from lucius.client.calls.jobs import WAIT_SECONDS
@@ -88,6 +89,11 @@ class AsyncAdmin(Awaiting):
     console_link = awaiting(admin_calls.console_link, answers.JSON)
     dead_letters = awaiting(admin_calls.dead_letters, answers.JSON)
     dismiss = awaiting(admin_calls.dismiss, answers.JSON)
+    prune = awaiting(admin_calls.prune, answers.JSON)
+    archived = awaiting(admin_calls.archived, answers.JSON)
+    notifications = awaiting(notification_calls.notifications, answers.JSON)
+    notification = awaiting(notification_calls.notification, answers.JSON)
+    send_test = awaiting(notification_calls.send_test, answers.JSON)
 
 
 class AsyncClient(Awaiting):

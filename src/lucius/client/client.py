@@ -11,6 +11,7 @@ from lucius.client.addresses import find_url
 from lucius.client.calls import admin as admin_calls
 from lucius.client.calls import batches as batch_calls
 from lucius.client.calls import jobs as job_calls
+from lucius.client.calls import notifications as notification_calls
 from lucius.client.calls import operations as operation_calls
 from lucius.client.calls import runbooks as runbook_calls
 from lucius.client.calls.jobs import WAIT_SECONDS
@@ -87,6 +88,11 @@ class Admin(Blocking):
     console_link = blocking(admin_calls.console_link, answers.JSON)
     dead_letters = blocking(admin_calls.dead_letters, answers.JSON)
     dismiss = blocking(admin_calls.dismiss, answers.JSON)
+    prune = blocking(admin_calls.prune, answers.JSON)
+    archived = blocking(admin_calls.archived, answers.JSON)
+    notifications = blocking(notification_calls.notifications, answers.JSON)
+    notification = blocking(notification_calls.notification, answers.JSON)
+    send_test = blocking(notification_calls.send_test, answers.JSON)
 
 
 class Client(Blocking):

@@ -6,7 +6,14 @@ from contextlib import AsyncExitStack
 
 from lucius.bootstrap import open_identity
 from lucius.doctor.part import PART_SECONDS_MAX, Diagnosis, examine
-from lucius.doctor.services import rate_gate_parts, registry_part, temporal_parts, workspace_part
+from lucius.doctor.services import (
+    archive_parts,
+    notification_parts,
+    rate_gate_parts,
+    registry_part,
+    temporal_parts,
+    workspace_part,
+)
 from lucius.doctor.stores import Stores
 from lucius.doctor.trust import api_keys_part, data_folder_part, identity_parts, secrets_part
 from lucius.settings import Settings
@@ -24,6 +31,8 @@ async def examine_all(settings: Settings, seconds_max: float = PART_SECONDS_MAX)
             registry_part(settings, identity),
             workspace_part(settings, identity),
             *rate_gate_parts(settings),
+            *archive_parts(settings, identity),
+            *notification_parts(settings, identity),
             *identity_parts(settings, identity),
             secrets_part(settings, identity),
             api_keys_part(settings, identity),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +12,13 @@ from msgspec.structs import replace
 
 from lucius.azure.blob import BlobAccount, BlobFailed
 from lucius.azure.credential import AzureIdentity
-from lucius.bootstrap import open_rate_gate, open_registry, storage_options, temporal_settings
+from lucius.bootstrap import open_archive, open_rate_gate, open_registry, storage_options, temporal_settings
 from lucius.doctor.part import Part
 from lucius.domain.job import TEMPORAL
+from lucius.notifiers.email import check_email_settings
+from lucius.notifiers.operators import NO_JOBS
 from lucius.platform.refs import blob_of, is_blob_uri, is_file_ref, path_of
+from lucius.ports.archive import ArchiveUnavailable
 from lucius.ports.readiness import NotReady
 from lucius.settings import Settings, SettingsError
 
@@ -108,3 +112,49 @@ def _folder(path: Path) -> str:
     if not os.access(existing, os.W_OK | os.X_OK):
         raise NotReady(f"{existing} cannot be written to by user {os.geteuid()}")
     return f"{path} can be written to" if existing == path else f"{path} is made by the first job"
+
+
+def archive_parts(settings: Settings, identity: AzureIdentity) -> Sequence[Part]:
+    if not settings.archive:
+        return []
+
+    async def look() -> str:
+        async with open_archive(settings, identity) as archive:
+            assert archive is not None
+            try:
+                return await archive.health()
+            except ArchiveUnavailable as error:
+                raise NotReady(str(error)) from error
+
+    remedy = "See LUCIUS_ARCHIVE; until it can be written to, no job is pruned."
+    return [Part(name="archive", look=look, remedy=remedy)]
+
+
+def notification_parts(settings: Settings, identity: AzureIdentity) -> Sequence[Part]:
+    """Whether those who are to be told can be: the e-mail server, and a ledger that keeps notifications."""
+
+    async def look() -> str:
+        check_email_settings(settings)
+        async with open_registry(settings, identity, examines=True) as registry:
+            tenants = [one.id for one in registry.snapshot().tenants.values() if one.notifications.recipients]
+        scheme = settings.ledger.partition(":")[0]
+        if tenants and scheme not in ("sqlite", "postgresql", "postgres"):
+            raise NotReady(f"{NO_JOBS.format(scheme)}. These tenants have some: {', '.join(sorted(tenants)[:10])}")
+        email = "no server for e-mail"
+        if settings.smtp_host:
+            await _greet(settings)
+            email = f"{settings.smtp_host}:{settings.smtp_port} answers"
+        return f"{len(tenants)} tenants have recipients; {email}"
+
+    remedy = "See LUCIUS_SMTP_*, and the recipients in tenants' files."
+    return [Part(name="notifications", look=look, remedy=remedy)]
+
+
+async def _greet(settings: Settings) -> None:
+    try:
+        async with asyncio.timeout(settings.smtp_timeout_seconds):
+            _, writer = await asyncio.open_connection(settings.smtp_host, settings.smtp_port)
+    except (OSError, TimeoutError) as error:
+        where = f"{settings.smtp_host}:{settings.smtp_port}"
+        raise NotReady(f"the e-mail server {where} does not answer: {error or 'too late'}") from error
+    writer.close()

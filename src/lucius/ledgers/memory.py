@@ -375,10 +375,40 @@ class MemoryLedger:
                     closed += 1
         return Repairs(len(wrong), woken, closed)
 
-    async def prune(self, ended_before: Instant, limit: int) -> int:
-        self._audit = [entry for entry in self._audit if entry.at >= ended_before]
-        old = [j.job_id for j in self._jobs.values() if j.completed_at is not None and j.completed_at < ended_before]
-        for job_id in sorted(old)[:limit]:
+    async def prunable(
+        self,
+        ended_before: Instant,
+        limit: int,
+        tenants: Sequence[str] | None = None,
+        except_tenants: Sequence[str] = (),
+    ) -> list[JobKey]:
+        old = [
+            JobKey(job.job_id, job.spec.tenant_id)
+            for job in sorted(self._jobs.values(), key=lambda job: job.job_id)
+            if self._owes_nothing(job, ended_before)
+        ]
+        wanted = [one for one in old if tenants is None or one.tenant_id in tenants]
+        return [one for one in wanted if one.tenant_id not in except_tenants][:limit]
+
+    def _owes_nothing(self, job: Job, ended_before: Instant) -> bool:
+        if job.completed_at is None or job.completed_at >= ended_before:
+            return False
+        webhook, closing = self._webhooks.get(job.job_id), self._closings.get(job.job_id)
+        again = self._jobs.get(closing.redriven_as or "") if closing is not None else None
+        return (webhook is None or not webhook.next_at) and (again is None or again.is_terminal)
+
+    async def note_act(self, act: AuditEntry) -> None:
+        self._audit.append(act)
+
+    async def prune_audit(self, before: Instant, limit: int) -> None:
+        self._audit = [entry for entry in self._audit if entry.at >= before]
+
+    async def prune(self, ended_before: Instant, limit: int, job_ids: Sequence[str] | None = None) -> int:
+        if job_ids is None:
+            await self.prune_audit(ended_before, limit)
+        found = await self.prunable(ended_before, len(self._jobs))
+        old = [one.job_id for one in found if job_ids is None or one.job_id in job_ids]
+        for job_id in old[:limit]:
             for table in (self._jobs, self._attempts, self._events, self._webhooks, self._closings):
                 table.pop(job_id, None)
             key = self._claim_of.pop(job_id, None)

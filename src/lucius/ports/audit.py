@@ -36,6 +36,7 @@ class AuditKind(StrEnum):
     OPERATION = "operation"
     RUNBOOK = "runbook"
     BATCH = "batch"
+    LEDGER = "ledger"
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):

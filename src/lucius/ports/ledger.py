@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -20,6 +20,9 @@ from lucius.domain.routing import Routing
 from lucius.domain.search import SearchValue
 from lucius.domain.time import Instant
 from lucius.ports.bus import Bus, DeliveryRef, Message
+
+if TYPE_CHECKING:
+    from lucius.ports.audit import AuditEntry
 
 REFUSED = "REFUSED"
 """In counts: commands that were refused for a limit. They did not become jobs."""
@@ -382,9 +385,29 @@ class Ledger(AbstractAsyncContextManager["Ledger"], Protocol):
         which was ahead wrote, or that are claimed for longer than `claim_seconds`, are made due."""
         ...
 
-    async def prune(self, ended_before: Instant, limit: int) -> int:
-        """Delete up to `limit` jobs that ended before this time, with everything that belongs to them; returns the
-        number."""
+    async def prunable(
+        self,
+        ended_before: Instant,
+        limit: int,
+        tenants: Sequence[str] | None = None,
+        except_tenants: Sequence[str] = (),
+    ) -> list[JobKey]:
+        """Up to `limit` jobs that ended before this time and owe nothing: no webhook or notification of them is
+        pending, and no job that redrives them is open. Of these tenants or of all, except some."""
+        ...
+
+    async def prune(self, ended_before: Instant, limit: int, job_ids: Sequence[str] | None = None) -> int:
+        """Delete up to `limit` jobs that ended before this time and owe nothing (see `prunable`), with everything that
+        belongs to them; returns the number. `job_ids`: only of these; without, audit entries from before this time go
+        too."""
+        ...
+
+    async def note_act(self, act: AuditEntry) -> None:
+        """Add an entry to the audit."""
+        ...
+
+    async def prune_audit(self, before: Instant, limit: int) -> None:
+        """Delete up to `limit` audit entries from before this time, and what else the ledger keeps by time alone."""
         ...
 
     async def health(self) -> str:

@@ -36,6 +36,12 @@ class Observer:
     def webhook_called(self, outcome: str) -> None:
         """`delivered`, `failed` (to be tried again) or `given_up`."""
 
+    def notification_sent(self, kind: str, outcome: str) -> None:
+        """`delivered`, `failed` (to be tried again) or `given_up`, to a recipient of this kind."""
+
+    def jobs_pruned(self, removed: int, archived: int) -> None:
+        """A slice of old jobs was removed, and archived before if there is an archive."""
+
     def steps_moved(self, status: str, count: int, runbook: str = "") -> None:
         """Steps of a runbook reached this status."""
 

@@ -6,10 +6,19 @@ from typing import Protocol as Port
 
 from msgspec import Struct
 
+from lucius.domain.notifications import WARN_BEFORE_SECONDS, Recipient
 from lucius.domain.protocol import PolicyOverride, Protocol
 from lucius.domain.refs import RefPolicy
 from lucius.domain.routing import Mode
 from lucius.domain.runbook_tenants import NO_GRANTS, RunbookGrants
+
+
+class TenantNotifications(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who is told of the tenant's jobs."""
+
+    recipients: tuple[Recipient, ...] = ()
+    warn_before_seconds: float = WARN_BEFORE_SECONDS
+    """How long before a job's deadline recipients are told, if the job has not ended."""
 
 
 class Tenant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,6 +37,9 @@ class Tenant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     webhook_secret: str | None = None
     """A reference to that secret in Key Vault."""
     runbooks: RunbookGrants = NO_GRANTS
+    notifications: TenantNotifications = TenantNotifications()
+    retention_days: float | None = None
+    """How many days ended jobs are kept."""
 
 
 class Globals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from lucius.azure.key_vault import FORM, BadReference, read_reference
 from lucius.domain.fields import FieldFault, read_tenant_id
+from lucius.domain.notifications import RECIPIENTS_MAX, TENANT_CAUSES, duplicate_names, recipient_faults
 from lucius.domain.payload import PayloadSchemaError, compile_schema, pointer_token, pointer_tokens
 from lucius.domain.protocol import PolicyOverride, Protocol, StepDefinition
 from lucius.domain.refs import RefPolicy
@@ -22,6 +23,8 @@ from lucius.ports.registry import Globals, Tenant
 from lucius.registries.limits import checked_policy, count_faults, seconds_faults
 from lucius.registries.runbook_grants import grant_faults
 
+REFERENCE = "keyvault://"
+RETENTION_DAYS_MAX = 36_600
 STEPS_MAX = 16
 REQUEST_TYPES_MAX = 32
 SEARCHABLE_MAX = 8
@@ -190,6 +193,9 @@ def read_tenant(value: Any, default_refs: RefPolicy) -> Tenant:
         faults.append(("/webhook_secret_env", "this is the name of an environment variable, not the secret itself"))
     faults += _webhook_secret_faults(tenant)
     faults += grant_faults(tenant)
+    faults += _notification_faults(tenant)
+    if tenant.retention_days is not None and not 0 < tenant.retention_days <= RETENTION_DAYS_MAX:
+        faults.append(("/retention_days", f"must be more than 0, and at most {RETENTION_DAYS_MAX}"))
     refs = tenant.refs
     if refs is not None:
         faults += _ref_policy_faults(refs)
@@ -211,6 +217,21 @@ def _webhook_secret_faults(tenant: Tenant) -> Faults:
     if tenant.webhook_secret_env is not None:
         return [("/webhook_secret", "the secret is given twice: leave out webhook_secret or webhook_secret_env")]
     return []
+
+
+def _notification_faults(tenant: Tenant) -> Faults:
+    place, recipients = "/notifications/recipients", tenant.notifications.recipients
+    faults: Faults = []
+    if len(recipients) > RECIPIENTS_MAX:
+        faults.append((place, f"at most {RECIPIENTS_MAX} recipients"))
+    faults += [(f"{place}/{index}/name", "duplicate recipient name") for index in duplicate_names(recipients)]
+    for index, one in enumerate(recipients):
+        names = {"/interval": "/interval_seconds"}
+        for pointer, detail in recipient_faults(one, TENANT_CAUSES, REFERENCE):
+            faults.append((f"{place}/{index}{names.get(pointer, pointer)}", detail))
+    if tenant.notifications.warn_before_seconds <= 0:
+        faults.append(("/notifications/warn_before_seconds", "must be more than 0"))
+    return faults
 
 
 def read_globals(value: Any, default_refs: RefPolicy) -> Globals:

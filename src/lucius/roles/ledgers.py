@@ -1,4 +1,4 @@
-"""What `lucius db` and `lucius prune` do with ledgers that are not in SQL, and copying from one ledger to another."""
+"""What `lucius db` does with ledgers that are not in SQL, and copying from one ledger to another."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from lucius.bootstrap import open_database, open_identity
 from lucius.bootstrap.stores import open_stores
 from lucius.bootstrap.tables_ledger import is_on_tables, prepare_tables
 from lucius.clocks import SystemClock
-from lucius.domain.time import after
-from lucius.ledgers.tables.bulk_operations import TablesBulkOperations
 from lucius.ledgers.tables.ledger import TablesLedger
 from lucius.ports.ledger import Ledger
 from lucius.roles.running import run
@@ -20,7 +18,6 @@ from lucius.settings import Settings, SettingsError
 from lucius.sql import schema
 from lucius.usecases.copy_ledger import copy_jobs
 
-PRUNE_BATCH = 500
 REFUSED_SHOWN_MAX = 20
 
 
@@ -45,18 +42,6 @@ async def verify_tables(settings: Settings) -> str:
     async with opened_tables(settings) as ledger:
         await prepare_tables(ledger, creates=False)
         return f"{await ledger.health()}: every table is there."
-
-
-async def prune_tables(settings: Settings, older_than_seconds: float) -> str:
-    async with opened_tables(settings) as ledger:
-        await prepare_tables(ledger, creates=False)
-        cutoff, removed, ended = after(SystemClock().now(), -older_than_seconds), 0, 0
-        while count := await ledger.prune(cutoff, PRUNE_BATCH):
-            removed += count
-        operations = TablesBulkOperations(ledger.store.operators)
-        while count := await operations.prune(cutoff, PRUNE_BATCH):
-            ended += count
-    return f"{removed} jobs removed." + (f"\n{ended} bulk operations removed." if ended else "")
 
 
 def db_copy(settings: Settings, source: str, report: Callable[[int, int], None] = lambda done, total: None) -> str:

@@ -3,55 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from lucius.bootstrap import open_app, open_clock, temporal_settings
-from lucius.bootstrap.tables_ledger import is_on_tables
+from lucius.bootstrap import open_app, open_archive, open_clock, open_identity, temporal_settings
+from lucius.bootstrap.tables_ledger import is_on_tables, prepare_tables
+from lucius.clocks import SystemClock
 from lucius.domain.errors import InfrastructureError
 from lucius.domain.job import TEMPORAL
-from lucius.domain.time import after
 from lucius.ledgers.sql import SqlLedger
 from lucius.ledgers.sql.bulk_operations import SqlBulkOperations
-from lucius.roles.ledgers import prune_tables
+from lucius.ledgers.tables.bulk_operations import TablesBulkOperations
+from lucius.ports.archive import Archive
+from lucius.ports.bulk_operations import BulkOperations
+from lucius.ports.clock import Clock
+from lucius.ports.ledger import Ledger
+from lucius.roles.ledgers import opened_tables
 from lucius.roles.running import opened_database, run
 from lucius.settings import Settings
 from lucius.sql import schema
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.telemetry.log_observer import LogObserver
+from lucius.usecases.retention import Pruned, Retention
 
 if TYPE_CHECKING:
     from lucius.engines.temporal.reconciler import Drift, Reconciler
 
-PRUNE_BATCH = 500
+PRUNE_SECONDS = 10.0
 
 
 def prune(settings: Settings, older_than_seconds: float) -> str:
-    """Delete jobs that ended longer ago, a batch at a time, and report how many."""
+    """Archive and delete jobs that ended longer ago, a slice at a time, and report how many."""
 
     async def work() -> str:
-        if is_on_tables(settings):
-            return await prune_tables(settings, older_than_seconds)
-        async with opened_database(settings) as database:
+        async with AsyncExitStack() as stack:
+            identity = await stack.enter_async_context(open_identity(settings))
+            archive = await stack.enter_async_context(open_archive(settings, identity))
+            if is_on_tables(settings):
+                tables = await stack.enter_async_context(opened_tables(settings))
+                await prepare_tables(tables, creates=False)
+                operations = TablesBulkOperations(tables.store.operators)
+                return await _pruned(tables, operations, SystemClock(), archive, older_than_seconds)
+            database = await stack.enter_async_context(opened_database(settings))
             await schema.verify(database)
-            ledger, removed = SqlLedger(database), 0
-            async with open_clock(settings, database, LogObserver()) as clock:
-                cutoff = after(clock.now(), -older_than_seconds)
-            while count := await ledger.prune(cutoff, PRUNE_BATCH):
-                removed += count
-            message = f"{removed} jobs removed."
-            operations, ended = SqlBulkOperations(database), 0
-            while count := await operations.prune(cutoff, PRUNE_BATCH):
-                ended += count
-            if ended:
-                message += f"\n{ended} bulk operations removed."
+            clock = await stack.enter_async_context(open_clock(settings, database, LogObserver()))
+            ledger, sql_operations = SqlLedger(database), SqlBulkOperations(database)
+            message = await _pruned(ledger, sql_operations, clock, archive, older_than_seconds)
             if isinstance(database, SqliteDatabase) and not await database.give_space_back():
                 message += f"\n{database.name} keeps its size, as an earlier version made it: run 'lucius db compact'."
             return message
 
     return run(work(), settings)
+
+
+async def _pruned(
+    ledger: Ledger, operations: BulkOperations, clock: Clock, archive: Archive | None, older_than_seconds: float
+) -> str:
+    retention = Retention(ledger, operations, None, clock, LogObserver(), archive, None)
+    total = Pruned(is_more=True)
+    while total.is_more:
+        total = total.plus(await retention.prune(older_than_seconds, PRUNE_SECONDS, "lucius prune"))
+    return str(total)
 
 
 class Compared(NamedTuple):

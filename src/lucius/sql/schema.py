@@ -26,6 +26,7 @@ from lucius.sql.ledger_views import LEDGER_VIEWS
 from lucius.sql.list_indexes import LIST_INDEXES
 from lucius.sql.migrating import Report
 from lucius.sql.migration import Migration, SchemaError, SchemaMismatch
+from lucius.sql.notification_tables import NOTIFICATION_TABLES
 from lucius.sql.operation_tables import OPERATION_TABLES, WORKER_FAILURES, WORKER_TABLES
 from lucius.sql.runbook_tables import (
     CONTRACT_DEFAULTS,
@@ -184,6 +185,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(22, "runbooks and batches of tenants", RUNBOOK_TENANTS, oldest_program=12),
     Migration(23, "what batches and phases wait for", RUNBOOK_WAITS, oldest_program=12),
     Migration(24, "batches that are paused, and those that were rescheduled", BATCH_PAUSES, oldest_program=12),
+    Migration(25, "notifications, and causes that were told of", NOTIFICATION_TABLES, oldest_program=12),
 )
 
 VERSION = MIGRATIONS[-1].version

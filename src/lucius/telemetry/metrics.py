@@ -62,6 +62,13 @@ class MetricsObserver(Observer):
         self._webhooks = counter(
             "lucius_webhooks", "Webhook calls, by outcome.", ("outcome",), [("delivered",), ("failed",), ("given_up",)]
         )
+        self._pruned = counter("lucius_jobs_pruned", "Old jobs that were removed from the ledger.")
+        self._archived = counter("lucius_jobs_archived", "Jobs that were written to the archive.")
+        kinds, outcomes = ("webhook", "json", "email"), ("delivered", "failed", "given_up")
+        self._notifications = counter(
+            "lucius_notifications", "Tries to send notifications, by kind and outcome.", ("kind", "outcome"),
+            [(kind, outcome) for kind in kinds for outcome in outcomes],
+        )  # fmt: skip
         self._turn_inputs = histogram("lucius_turn_inputs", "Inputs in one turn.", _SIZES)
         self._turn_seconds = histogram("lucius_turn_seconds", "How long a turn took.", _TURN_SECONDS)
         self._failures = counter("lucius_failures", "Failures that no caller waits for.", ("what",))
@@ -124,6 +131,13 @@ class MetricsObserver(Observer):
 
     def webhook_called(self, outcome: str) -> None:
         self._webhooks.add(1, (outcome,))
+
+    def notification_sent(self, kind: str, outcome: str) -> None:
+        self._notifications.add(1, (kind, outcome))
+
+    def jobs_pruned(self, removed: int, archived: int) -> None:
+        self._pruned.add(removed)
+        self._archived.add(archived)
 
     def steps_moved(self, status: str, count: int, runbook: str = "") -> None:
         self._runbooks.steps_moved(status, count, runbook)

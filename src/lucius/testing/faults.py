@@ -10,6 +10,7 @@ from lucius.domain.attempt import Attempt
 from lucius.domain.effects import Event
 from lucius.domain.job import Job
 from lucius.domain.time import Instant
+from lucius.ports.audit import AuditEntry
 from lucius.ports.bus import (
     Bus,
     BusUnavailable,
@@ -349,9 +350,27 @@ class FaultyLedger:
         await self._meet()
         return await self.inside.repair(now, claim_seconds)
 
-    async def prune(self, ended_before: Instant, limit: int) -> int:
+    async def prunable(
+        self,
+        ended_before: Instant,
+        limit: int,
+        tenants: Sequence[str] | None = None,
+        except_tenants: Sequence[str] = (),
+    ) -> list[JobKey]:
         await self._meet()
-        return await self.inside.prune(ended_before, limit)
+        return await self.inside.prunable(ended_before, limit, tenants, except_tenants)
+
+    async def prune(self, ended_before: Instant, limit: int, job_ids: Sequence[str] | None = None) -> int:
+        await self._meet()
+        return await self.inside.prune(ended_before, limit, job_ids)
+
+    async def note_act(self, act: AuditEntry) -> None:
+        await self._meet()
+        await self.inside.note_act(act)
+
+    async def prune_audit(self, before: Instant, limit: int) -> None:
+        await self._meet()
+        await self.inside.prune_audit(before, limit)
 
     async def health(self) -> str:
         await self._meet()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -254,6 +255,8 @@ class LedgerUpkeep:
         job = await driver.write(change)
         webhook = Webhook(job_id=job.job_id, url="https://client.example", tenant_id="acme", next_at=START)
         await driver.succeed(job, webhook)
+        assert await ledger.prune(after(START, 1), 10) == 0, "its webhook is pending"
+        await ledger.webhook_done(replace(webhook, attempts=1, next_at=0), delivered=True)
         assert await ledger.prune(after(START, 1), 10) == 1
         assert await ledger.load([job.job_id]) == {}
         assert await ledger.events(job.job_id, 0, 100) == []
@@ -295,3 +298,41 @@ class LedgerUpkeep:
         await driver.tell(job, result(job))
         assert await ledger.prune(after(START, 50), 10) == 0
         assert await ledger.find_claim(change.claim.key) is not None
+
+    async def test_prunable_names_ended_jobs_by_tenant(self, ledger: Ledger, clock: ManualClock) -> None:
+        driver = LedgerDriver(ledger, clock)
+        await driver.create(key="open")
+        ended = {
+            tenant: await driver.succeed(await driver.create(key=tenant, tenant_id=tenant))
+            for tenant in ("acme", "rival")
+        }
+        clock.advance(60)
+        later = await driver.succeed(await driver.create(key="later"))
+        moment = after(START, 60)
+
+        async def found(**filters: Any) -> set[str]:
+            return {one.job_id for one in await ledger.prunable(moment, 10, **filters)}
+
+        acme, rival = ended["acme"].job_id, ended["rival"].job_id
+        assert await found() == {acme, rival}
+        assert await found(tenants=["acme"]) == {acme}
+        assert await found(except_tenants=["acme"]) == {rival}
+        assert len(await ledger.prunable(moment, 1)) == 1
+        (key,) = await ledger.prunable(moment, 10, ["rival"])
+        assert key.tenant_id == "rival"
+        assert await ledger.prune(moment, 10, [rival, later.job_id]) == 1
+        assert await found() == {acme}
+        assert set(await ledger.statuses([acme, rival, later.job_id])) == {acme, later.job_id}
+
+    async def test_a_job_is_kept_while_the_job_that_redrives_it_is_open(
+        self, ledger: Ledger, clock: ManualClock
+    ) -> None:
+        driver = LedgerDriver(ledger, clock)
+        failed = await driver.fail(await driver.create(key="one", steps=["ocr"]))
+        again = await driver.create(key="again", steps=["ocr"], redrive_of=failed.job_id)
+        moment = after(START, 1)
+        assert await ledger.prunable(moment, 10) == []
+        assert await ledger.prune(moment, 10) == 0
+        clock.advance(10)
+        await driver.succeed(again)
+        assert [one.job_id for one in await ledger.prunable(moment, 10)] == [failed.job_id]

@@ -9,8 +9,8 @@ one that joins. The worker answers by function, member and number of the job alo
 - `m4` joins while the first phase runs, and catches up;
 - all else succeeds.
 
-Nothing starts in the last ten minutes of an hour, and the second phase waits for two approvals. Now and then an operator
-pauses the batch and resumes it, which must change nothing of its end.
+Nothing starts in the last ten minutes of an hour, and the second phase waits for two approvals. Now and then an
+operator pauses the batch and resumes it, which must change nothing of its end.
 
 Kept out by construction, because there the order rightly decides: a removal that comes before or after its member's
 step has succeeded (so `m3`'s worker waits); members who change before or after a phase is dispatched (so the first

@@ -13,8 +13,10 @@ from lucius.cli.failures import Unreachable, Unusable
 from lucius.cli.output.confirming import confirm, yes_option
 from lucius.cli.output.program import hint
 from lucius.cli.times import seconds_of
+from lucius.client.calls import admin as admin_calls
 
 if TYPE_CHECKING:
+    from lucius.cli.connection import Connection
     from lucius.settings import Settings
 
 PORT_MAX = 65_535
@@ -134,14 +136,37 @@ def runbooks(data: str | None) -> None:
     metavar="DURATION",
     help="How long ago the job ended: 90s, 15m, 12h, 30d, 8w.",
 )
+@click.option("--offline", is_flag=True, help="Work on the ledger of the settings itself, not through a server.")
 @yes_option
 @data_option
-def prune(older_than: int, yes: bool, data: str | None) -> None:
-    """Delete jobs that ended long ago, with everything that belongs to them."""
-    settings = settings_of(data=data)
+@click.pass_obj
+def prune(connection: Connection, older_than: int, offline: bool, yes: bool, data: str | None) -> None:
+    """Delete jobs that ended long ago, with everything that belongs to them.
+
+    The server does it, piece by piece, while it goes on working; needs the role admin. If LUCIUS_ARCHIVE is set, jobs
+    are archived first. With --data or --offline: this command does it, and no server may own the SQLite file.
+    """
     until = datetime.now(UTC) - timedelta(seconds=older_than)
     confirm(f"Delete every job that ended before {until:%Y-%m-%d %H:%M:%S} UTC, for good?", yes)
-    _say(run("prune", settings, older_than))
+    if offline or data is not None:
+        _say(run("prune", settings_of(data=data), older_than))
+        return
+    total = dict.fromkeys(("jobs", "archived", "operations"), 0)
+    with connection.open() as client:
+        while True:
+            done = client.run(admin_calls.prune(older_than))
+            total = {name: count + done[name] for name, count in total.items()}
+            if not done["more"]:
+                break
+            click.echo(f"{total['jobs']} jobs removed so far", err=True)
+    for line in pruned_lines(total):
+        _say(line)
+
+
+def pruned_lines(total: dict[str, int]) -> list[str]:
+    lines = [f"{total['jobs']} jobs removed."]
+    lines += [f"{total['archived']} jobs archived."] if total["archived"] else []
+    return lines + ([f"{total['operations']} bulk operations removed."] if total["operations"] else [])
 
 
 COMMANDS = (up, api, worker, reconciler, scheduler, runbooks)

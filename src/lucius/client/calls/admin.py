@@ -48,3 +48,14 @@ def dismiss(job_id: str, *, reason: str) -> Script[Json]:
     """Take a job that failed permanently off the list of dead letters."""
     path = f"/v1/admin/dead-letters/{quote(job_id, safe='')}:dismiss"
     return content_of((yield post(path, {"reason": reason}, is_repeatable=True)))
+
+
+def prune(older_than_seconds: float) -> Script[Json]:
+    """Archive and delete jobs that ended so long ago, for some seconds; `more` tells whether to call again."""
+    body = {"older_than_seconds": older_than_seconds}
+    return content_of((yield post("/v1/admin/prune", body, is_repeatable=True)))
+
+
+def archived(job_id: str) -> Script[Json]:
+    """A job from the archive, with its steps, attempts and events."""
+    return content_of((yield get(f"/v1/archive/jobs/{quote(job_id, safe='')}")))

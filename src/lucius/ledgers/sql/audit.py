@@ -80,6 +80,10 @@ def note_acts(changes: Sequence[Change]) -> Script[None]:
         )
 
 
+def note_act(act: AuditEntry) -> Script[None]:
+    yield Run(statements.INSERT_AUDIT, [astuple(act)])
+
+
 def note_dismissal(closing: Closing, tenant_id: str | None) -> Run:
     return Run(statements.INSERT_AUDIT, [astuple(dismissal_of(closing, tenant_id, new_entry_id(closing.at)))])
 

@@ -1,9 +1,9 @@
 """The transaction that writes a turn.
 
 Locks are taken in one order everywhere, so that two turns never wait for each other in a circle: jobs by id, claims by
-key, messages, the counts by minute, and last the in-flight counters by scope, each moved once by its net change. These
-are looked at before anything is written; if another process filled one in between, the transaction is rolled back and
-run again.
+key, messages, causes of notifications by key, the counts by minute, and last the in-flight counters by scope, each
+moved once by its net change. These are looked at before anything is written; if another process filled one in between,
+the transaction is rolled back and run again.
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from lucius.domain.job import Job
+from lucius.domain.notifications import Notice
 from lucius.domain.protocol import Policy
 from lucius.ledgers.sql import rows, statements
 from lucius.ledgers.sql.audit import note_acts
 from lucius.ledgers.sql.spec_document import policy_text
+from lucius.notifications.recording import record
 from lucius.ports.bus import DeliveryRef, Message
 from lucius.ports.ledger import Change, CommitOutcome, Committed, Conflict, Duplicate, Limit, Saturated
 from lucius.sql.database import Fetch, Run, RunAgain, Script
 
 BusScript = Callable[[Sequence[Message], Sequence[DeliveryRef], bool], Script[None]]
 """What an enlisted bus adds to the transaction: see `EnlistingBus.enlisted`."""
+NoticesOf = Callable[[Change], Sequence[Notice]]
+"""What recipients are to be told of a change that ends a job."""
 
 
 def slot_moves(changes: Sequence[Change]) -> dict[str, int]:
@@ -53,7 +57,11 @@ def admit(creations: Sequence[Change], ending: dict[str, int], counts: dict[str,
 
 
 def commit_script(
-    changes: Sequence[Change], enlisted: BusScript | None, is_shared: bool, new_policies: Mapping[str, Policy]
+    changes: Sequence[Change],
+    enlisted: BusScript | None,
+    is_shared: bool,
+    new_policies: Mapping[str, Policy],
+    notices_of: NoticesOf | None = None,
 ) -> Script[list[CommitOutcome]]:
     """`is_shared`: other processes may be writing too; where not, nothing need be locked or looked at twice.
     `new_policies`: those of the changes, by id, that may not be in the ledger yet."""
@@ -77,6 +85,10 @@ def commit_script(
             if messages or settled:
                 # A turn that is decided again makes the same message, but only one of the two is written.
                 yield from enlisted(messages, settled, True)
+        if notices_of is not None:
+            notices = [notice for c in standing if c.after.is_terminal for notice in notices_of(c)]
+            if notices:
+                yield from record(notices, max(notice.facts.at for notice in notices))
         counts = rows.minute_counts(standing)
         if counts:
             yield Run(statements.COUNT_JOBS, counts)

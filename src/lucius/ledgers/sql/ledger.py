@@ -13,11 +13,12 @@ from lucius.domain.effects import Event
 from lucius.domain.job import Job
 from lucius.domain.time import Instant
 from lucius.ledgers.sql import documents, figures, rows, statements
-from lucius.ledgers.sql.audit import note_dismissal
-from lucius.ledgers.sql.commit import commit_script
+from lucius.ledgers.sql.audit import note_act, note_dismissal
+from lucius.ledgers.sql.commit import NoticesOf, commit_script
 from lucius.ledgers.sql.lists import list_jobs, matching_jobs
 from lucius.ledgers.sql.loading import Policies, load_script, read_or_report
-from lucius.ledgers.sql.upkeep import prune_script, repair_script
+from lucius.ledgers.sql.upkeep import prunable_script, prune_audit_script, prune_script, repair_script
+from lucius.ports.audit import AuditEntry
 from lucius.ports.bus import Bus, DeliveryRef, Message
 from lucius.ports.ledger import (
     Change,
@@ -73,6 +74,8 @@ class SqlLedger:
         self._write_failed = False
         self._logged_ids: set[str] = set()
         self._policies = Policies()
+        self.notices_of: NoticesOf | None = None
+        """Who is told, in the transaction that ends a job."""
 
     async def __aenter__(self) -> SqlLedger:
         return self
@@ -88,7 +91,9 @@ class SqlLedger:
     async def commit(self, changes: Sequence[Change]) -> list[CommitOutcome]:
         enlisted = self._bus.enlisted if self._bus is not None else None
         policies = self._policies.new_in(changes)
-        outcomes = await self._write(lambda: commit_script(changes, enlisted, self._database.is_shared, policies))
+        outcomes = await self._write(
+            partial(commit_script, changes, enlisted, self._database.is_shared, policies, self.notices_of)
+        )
         if policies and any(
             isinstance(outcome, Committed) and change.before is None
             for change, outcome in zip(changes, outcomes, strict=True)
@@ -246,8 +251,23 @@ class SqlLedger:
     async def repair(self, now: Instant, claim_seconds: float) -> Repairs:
         return await self._write(lambda: repair_script(now, claim_seconds))
 
-    async def prune(self, ended_before: Instant, limit: int) -> int:
-        return await self._write(lambda: prune_script(ended_before, limit))
+    async def prunable(
+        self,
+        ended_before: Instant,
+        limit: int,
+        tenants: Sequence[str] | None = None,
+        except_tenants: Sequence[str] = (),
+    ) -> list[JobKey]:
+        return await self._scan(partial(prunable_script, ended_before, limit, tenants, except_tenants))
+
+    async def prune(self, ended_before: Instant, limit: int, job_ids: Sequence[str] | None = None) -> int:
+        return await self._write(partial(prune_script, ended_before, limit, job_ids))
+
+    async def note_act(self, act: AuditEntry) -> None:
+        await self._write(partial(note_act, act))
+
+    async def prune_audit(self, before: Instant, limit: int) -> None:
+        await self._write(partial(prune_audit_script, before, limit))
 
     async def health(self) -> str:
         """Asks as a writer: a database that is read-only, locked or frozen may still be read. On a full disk even that

@@ -176,27 +176,27 @@ SHORTEN_WEBHOOKS = (
 )
 
 # Repair. SQLite does not see by itself that an open job lies within the partial index on `status`.
-_IS_OPEN = "status <> 'SUCCEEDED' AND status IN ('QUEUED', 'DISPATCHING', 'IN_PROGRESS', 'PAUSED', 'CANCELLING')"
+IS_OPEN = "status <> 'SUCCEEDED' AND status IN ('QUEUED', 'DISPATCHING', 'IN_PROGRESS', 'PAUSED', 'CANCELLING')"
 COUNT_BY_TENANT_AND_MODE = (
-    f"SELECT tenant_id, resolved_mode, COUNT(*) FROM job_states WHERE {_IS_OPEN} GROUP BY tenant_id, resolved_mode"
+    f"SELECT tenant_id, resolved_mode, COUNT(*) FROM job_states WHERE {IS_OPEN} GROUP BY tenant_id, resolved_mode"
 )
-COUNT_WAIT_CAUSES = f"SELECT wait_cause, COUNT(*) FROM job_states WHERE {_IS_OPEN} GROUP BY wait_cause"
+COUNT_WAIT_CAUSES = f"SELECT wait_cause, COUNT(*) FROM job_states WHERE {IS_OPEN} GROUP BY wait_cause"
 COUNT_WAIT_CAUSES_OF_TENANTS = (
-    f"SELECT wait_cause, COUNT(*) FROM job_states WHERE {_IS_OPEN} AND tenant_id = ANY($1::text[]) GROUP BY wait_cause"
+    f"SELECT wait_cause, COUNT(*) FROM job_states WHERE {IS_OPEN} AND tenant_id = ANY($1::text[]) GROUP BY wait_cause"
 )
 OLDEST_WAITING = (
-    f"SELECT tenant_id, MIN(job_id) FROM job_states WHERE {_IS_OPEN} AND wait_cause <> 'RESULT' GROUP BY tenant_id"
+    f"SELECT tenant_id, MIN(job_id) FROM job_states WHERE {IS_OPEN} AND wait_cause <> 'RESULT' GROUP BY tenant_id"
 )
 OLDEST_WAITING_OF_TENANTS = (
-    f"SELECT tenant_id, MIN(job_id) FROM job_states WHERE {_IS_OPEN} AND wait_cause <> 'RESULT'"
+    f"SELECT tenant_id, MIN(job_id) FROM job_states WHERE {IS_OPEN} AND wait_cause <> 'RESULT'"
     " AND tenant_id = ANY($1::text[]) GROUP BY tenant_id"
 )
 UNDELIVERED = (
-    f"SELECT job_id FROM job_states WHERE {_IS_OPEN} AND engine = $1 AND job_id > $3"
+    f"SELECT job_id FROM job_states WHERE {IS_OPEN} AND engine = $1 AND job_id > $3"
     " AND (unsent_since IS NOT NULL OR step_status = 'FAILED_RETRY') ORDER BY job_id LIMIT $2"
 )
 UNACKNOWLEDGED = (
-    f"SELECT job_id FROM job_states WHERE {_IS_OPEN} AND engine = $1 AND job_id > $3"
+    f"SELECT job_id FROM job_states WHERE {IS_OPEN} AND engine = $1 AND job_id > $3"
     " AND wait_cause IN ('BUS', 'ACK') ORDER BY job_id LIMIT $2"
 )
 MAKE_GLOBAL_SLOT = "INSERT INTO inflight (scope, jobs) VALUES ('global', 0) ON CONFLICT (scope) DO NOTHING"
@@ -204,7 +204,7 @@ ALL_SLOTS = "SELECT scope, jobs FROM inflight ORDER BY scope FOR UPDATE"
 SET_SLOTS = "INSERT INTO inflight (scope, jobs) VALUES ($1, $2) ON CONFLICT (scope) DO UPDATE SET jobs = excluded.jobs"
 WAKE_SLEEPERS = (
     "UPDATE job_states SET wake_at = CASE WHEN wake_at < $1 THEN wake_at ELSE $1 END, revision = revision + 1"
-    f" WHERE {_IS_OPEN} AND engine = 'outbox' AND (wake_at IS NULL OR updated_at > $2"
+    f" WHERE {IS_OPEN} AND engine = 'outbox' AND (wake_at IS NULL OR updated_at > $2"
     " OR (step_status = 'DISPATCHING' AND held_for IS NULL AND (unsent_until IS NULL OR unsent_until > $3)))"
     " RETURNING job_id"
 )
@@ -216,9 +216,22 @@ CLOSE_OUTBOX = (
 )
 
 # Pruning.
-PRUNABLE = (
-    "SELECT job_id, claim_key FROM job_states WHERE completed_at IS NOT NULL AND completed_at < $1"
-    " ORDER BY completed_at LIMIT $2 FOR UPDATE SKIP LOCKED"
+_OWES_NOTHING = (
+    "completed_at IS NOT NULL AND completed_at < $1"
+    " AND NOT EXISTS (SELECT 1 FROM webhooks w WHERE w.job_id = job_states.job_id AND w.status = 'PENDING')"
+    " AND NOT EXISTS (SELECT 1 FROM notifications n WHERE n.job_id = job_states.job_id AND n.status = 'PENDING')"
+    " AND NOT EXISTS (SELECT 1 FROM dead_letter_closings d JOIN job_states r ON r.job_id = d.redriven_as"
+    " WHERE d.job_id = job_states.job_id AND r.completed_at IS NULL)"
+)
+_BY_END = " ORDER BY completed_at LIMIT $2"
+_PRUNABLE = f"SELECT job_id, tenant_id FROM job_states WHERE {_OWES_NOTHING}"
+PRUNABLE_EXCEPT = f"{_PRUNABLE} AND NOT (tenant_id = ANY($3::text[])){_BY_END}"
+# A job has ended after it was made, so its id lies before the end: this reads along the tenant's ids.
+PRUNABLE_OF_TENANT = f"{_PRUNABLE} AND tenant_id = $3 AND job_id < $4 ORDER BY job_id LIMIT $2"
+PRUNABLE = f"SELECT job_id, claim_key FROM job_states WHERE {_OWES_NOTHING}{_BY_END} FOR UPDATE SKIP LOCKED"
+PRUNABLE_NAMED = (
+    f"SELECT job_id, claim_key FROM job_states WHERE job_id = ANY($3::text[]) AND {_OWES_NOTHING} LIMIT $2"
+    " FOR UPDATE SKIP LOCKED"
 )
 PRUNE_DEAD_MESSAGES = (  # The id of a directive begins with that of its job, which has 36 characters.
     "DELETE FROM messages WHERE state = 'DEAD' AND substr(message_id, 1, 36) = ANY($1::text[])"
@@ -297,7 +310,7 @@ PROTOCOL_PLACE, VERSION_PLACE, LANE_PLACE = 3, 4, 9
 def open_groups(of_tenants: bool) -> str:
     """Open jobs by protocol version, lane and tenant: $1 of them at most. Without a protocol in the document, it is the
     request type."""
-    conditions = f"{_IS_OPEN} AND tenant_id = ANY($2::text[])" if of_tenants else _IS_OPEN
+    conditions = f"{IS_OPEN} AND tenant_id = ANY($2::text[])" if of_tenants else IS_OPEN
     protocol, version, lane = (f"p.document::json ->> {place}" for place in (PROTOCOL_PLACE, VERSION_PLACE, LANE_PLACE))
     keys = f"COALESCE({protocol}, j.request_type), {version}, {lane}, j.tenant_id"
     return (

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lucius.domain.time import CLOCK_TOLERANCE_SECONDS, Instant, after
 from lucius.ledgers.sql import documents, statements
+from lucius.ledgers.sql.lists import ID_LEAD_MILLIS, first_id_at
 from lucius.ports.audit import first_entry_id_at
-from lucius.ports.ledger import Repairs
+from lucius.ports.ledger import JobKey, Repairs
 from lucius.sql.database import Fetch, Run, Script
 
 
@@ -30,9 +33,31 @@ def repair_script(now: Instant, claim_seconds: float) -> Script[Repairs]:
     return Repairs(len(wrong), len(woken), len(orphans))
 
 
-def prune_script(ended_before: Instant, limit: int) -> Script[int]:
-    yield Run(statements.PRUNE_AUDIT, [(first_entry_id_at(ended_before), limit)])
-    found = yield Fetch(statements.PRUNABLE, (ended_before, limit))
+def prunable_script(
+    ended_before: Instant, limit: int, tenants: Sequence[str] | None, except_tenants: Sequence[str]
+) -> Script[list[JobKey]]:
+    if tenants is None:
+        rows = yield Fetch(statements.PRUNABLE_EXCEPT, (ended_before, limit, list(except_tenants)))
+        return [JobKey(*row) for row in rows]
+    found: list[JobKey] = []
+    end = first_id_at(ended_before + ID_LEAD_MILLIS)
+    for tenant in tenants:
+        if tenant not in except_tenants and len(found) < limit:
+            rows = yield Fetch(statements.PRUNABLE_OF_TENANT, (ended_before, limit - len(found), tenant, end))
+            found += [JobKey(*row) for row in rows]
+    return found
+
+
+def prune_audit_script(before: Instant, limit: int) -> Script[None]:
+    yield Run(statements.PRUNE_AUDIT, [(first_entry_id_at(before), limit)])
+
+
+def prune_script(ended_before: Instant, limit: int, named: Sequence[str] | None = None) -> Script[int]:
+    if named is None:
+        yield from prune_audit_script(ended_before, limit)
+        found = yield Fetch(statements.PRUNABLE, (ended_before, limit))
+    else:
+        found = yield Fetch(statements.PRUNABLE_NAMED, (ended_before, limit, list(named)))
     if not found:
         return 0
     job_ids = [row[0] for row in found]

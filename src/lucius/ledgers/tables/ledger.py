@@ -371,9 +371,29 @@ class TablesLedger:
         return await self._upkeep.repair(now, claim_seconds)
 
     @_asks_azure
-    async def prune(self, ended_before: Instant, limit: int) -> int:
+    async def prunable(
+        self,
+        ended_before: Instant,
+        limit: int,
+        tenants: Sequence[str] | None = None,
+        except_tenants: Sequence[str] = (),
+    ) -> list[JobKey]:
+        return await self._upkeep.prunable(ended_before, limit, tenants, except_tenants)
+
+    @_asks_azure
+    async def prune(self, ended_before: Instant, limit: int, job_ids: Sequence[str] | None = None) -> int:
+        if job_ids is not None:
+            return await self._upkeep.prune_named(ended_before, limit, job_ids)
         await self.acts.prune(ended_before, limit)
         return await self._upkeep.prune(ended_before, limit)
+
+    async def note_act(self, act: AuditEntry) -> None:
+        await self.acts.note([act])
+
+    @_asks_azure
+    async def prune_audit(self, before: Instant, limit: int) -> None:
+        await self.acts.prune(before, limit)
+        await self._upkeep.prune_times(before, limit)
 
     @_asks_azure
     async def create_tables(self) -> list[str]:

@@ -19,13 +19,15 @@ from lucius.ledgers.tables.commit import CORE_ROWS_MAX, Committer, redrive_key
 from lucius.ledgers.tables.layouts import JobRef, Place, shard_of
 from lucius.ledgers.tables.slots import Slots, TakenSlot, giving_back, taking, taking_back
 from lucius.ledgers.tables.store import Store
-from lucius.ports.ledger import Change, Closing, Committed, Repairs
+from lucius.ports.ledger import Change, Closing, Committed, JobKey, Repairs
 
 CREATION_SECONDS_MAX = 60.0
 """A job that does not exist so long after it was accepted never will: its process crashed."""
 ALL_HINTS_MAX = 10_000_000
 JOBS_AT_ONCE = 200
 ROWS_OF_JOB_MAX = 100_000
+HINTS_LOOKED_AT = 1_000
+"""Ended jobs that one search for prunable ones looks at, at least."""
 
 
 class Upkeep:
@@ -34,6 +36,10 @@ class Upkeep:
         self._claims = claims
         self._slots = slots
         self._committer = committer
+        self._prunable: dict[str, Row] = {}
+        """The hints of the jobs that `prunable` named last."""
+        self._prunable_from: dict[object, str] = {}
+        """Where `prunable` goes on, by what was asked for."""
 
     async def repair(self, now: Instant, claim_seconds: float) -> Repairs:
         """Reads every open job once. What a crash left of jobs that do not exist is removed after a row was written
@@ -144,13 +150,76 @@ class Upkeep:
 
     # --- Pruning -----------------------------------------------------------------------------------------------------
 
+    async def prunable(
+        self, ended_before: Instant, limit: int, tenants: Sequence[str] | None, except_tenants: Sequence[str]
+    ) -> list[JobKey]:
+        """Looks at some hints in each call. If none of them is wanted, the next call goes on after them, so that jobs
+        that stay do not hide those behind them."""
+        asked = (None if tenants is None else tuple(tenants), tuple(except_tenants))
+        end = f"ENDED:{max(ended_before, 0):015d}"
+        looked_at_max = max(limit, HINTS_LOOKED_AT)
+        listed = await self._store.read_hints("ENDED", self._prunable_from.get(asked, ""), end, limit=looked_at_max)
+        listed = listed[:looked_at_max]
+        wanted = [
+            hint
+            for hint in listed
+            if (tenants is None or hint.values["tenant_id"] in tenants)
+            and hint.values["tenant_id"] not in except_tenants
+        ]
+        free = await self._owing_nothing(wanted[:limit])
+        self._prunable_from.pop(asked, None)
+        if not free and len(listed) == looked_at_max:
+            self._prunable_from[asked] = f"{listed[-1].key}~"
+        self._prunable = {hint.values["jobId"]: hint for hint in free}
+        return [JobKey(hint.values["jobId"], hint.values["tenant_id"]) for hint in free]
+
+    async def _owing_nothing(self, listed: Sequence[Row]) -> list[Row]:
+        """Those of which no webhook is pending, and that no open job redrives."""
+
+        async def owes_nothing(hint: Row) -> bool:
+            ref = JobRef(hint.values["jobId"], hint.values["tenant_id"])
+            core = await self._store.read_core(ref)
+            if core is None:
+                return True  # A crash has left the hint.
+            webhook = core.by_name.get("WEBHOOK")
+            if webhook is not None and webhook["status"] == "PENDING":
+                return False
+            closing = core.by_name.get("CLOSING")
+            again = None if closing is None else closing.get("redriven_as")
+            if again is None:
+                return True
+            redrive = await self._store.read_core(JobRef(again, ref.tenant_id))
+            job = None if redrive is None else read_or_report(again, ref.tenant_id, lambda: rows.read_job(redrive))
+            return not isinstance(job, Job) or job.is_terminal
+
+        free: list[Row] = []
+        for first in range(0, len(listed), JOBS_AT_ONCE):
+            some = listed[first : first + JOBS_AT_ONCE]
+            free += [
+                hint for hint, is_free in zip(some, await self._store.each(owes_nothing, some), strict=True) if is_free
+            ]
+        return free
+
+    async def prune_named(self, ended_before: Instant, limit: int, job_ids: Sequence[str]) -> int:
+        """Of these jobs, those that the last `prunable` has named: only their hints are known."""
+        end = f"ENDED:{max(ended_before, 0):015d}"
+        known = [self._prunable[job_id] for job_id in job_ids if job_id in self._prunable]
+        return await self._prune_all([hint for hint in known if hint.key < end][:limit])
+
     async def prune(self, ended_before: Instant, limit: int) -> int:
         """The hint by which an ended job is found goes last, so that a job of which a crash has left something is
         found again."""
         end = f"ENDED:{max(ended_before, 0):015d}"
-        listed = (await self._store.read_hints("ENDED", "", end, limit=limit))[:limit]
-        await self._slots.prune_minutes(ended_before, limit)
-        await self._prune_void(ended_before, limit)
+        listed = await self._owing_nothing((await self._store.read_hints("ENDED", "", end, limit=limit))[:limit])
+        await self.prune_times(ended_before, limit)
+        return await self._prune_all(listed)
+
+    async def prune_times(self, before: Instant, limit: int) -> None:
+        """Counts by minute, and the places of jobs that were never created."""
+        await self._slots.prune_minutes(before, limit)
+        await self._prune_void(before, limit)
+
+    async def _prune_all(self, listed: Sequence[Row]) -> int:
         pruned = 0
         for first in range(0, len(listed), JOBS_AT_ONCE):
             pruned += sum(await self._store.each(self._prune, listed[first : first + JOBS_AT_ONCE]))

@@ -31,8 +31,8 @@ _decode = msgspec.json.decode
 
 
 def dispatch(turn: Turn, batch: Batch) -> Script[None]:
-    """Send ready steps: of a paused batch, only polls of what workers have begun; while it waits for a window, those that
-    are sent anyway. Call after `progress`, when every change is written."""
+    """Send ready steps: of a paused batch, only polls of what workers have begun; while it waits for a window, those
+    that are sent anyway. Call after `progress`, when every change is written."""
     wait = sending_wait((yield from turn.runbook(batch)), turn.now)
     yield from _note_wait(turn, batch, wait)
     sendable = SENDABLE_PAUSED if batch.is_paused else SENDABLE if wait is None else SENDABLE_ANYWAY

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lucius.domain.notifications import Cause
 from lucius.ports.database import Script
 from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.core.records import Batch, Phase
@@ -28,6 +29,12 @@ def fail_members(turn: Turn, batch: Batch, failed: Sequence[Execution]) -> Scrip
     for one in failed:
         turn.note("step-failed", batch, one.member_id, step=one.step_name, phase=one.list_name, status=one.status,
                   reason=one.error_message)  # fmt: skip
+        yield from turn.notify(
+            Cause.STEP_FAILED,
+            batch,
+            phase=one.list_name,
+            reason=f"step {one.step_name}: {one.error_message or one.status}",
+        )
     yield from _begin_rollbacks(turn, batch, failed)
 
 
@@ -77,3 +84,4 @@ def _hold(turn: Turn, batch: Batch, phase: Phase, failed: int) -> Script[None]:
     if batch.held_at is None:
         yield from batches.hold(batch, turn.now, reason)
         turn.note("batch-held", batch, reason=reason, phase=phase.name)
+        yield from turn.notify(Cause.BATCH_HELD, batch, phase=phase.name, reason=reason)

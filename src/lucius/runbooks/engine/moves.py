@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lucius.domain.notifications import Cause
 from lucius.ports.database import Script
 from lucius.runbooks.core.comparison import Move
 from lucius.runbooks.core.messages import utc
@@ -34,6 +35,8 @@ def move_members(batch_id: int, moving: Sequence[Move], turn: Turn) -> Script[se
         turn.touch(batch_id).phases |= yield from moves.hold(move.member_id, move.to, turn.now)
         detail = {"member": move.key, "from": utc(batch.start), "to": utc(move.to)}
         turn.note("member-move-held", batch, move.member_id, **detail)
+        reason = f"the source moves it from {utc(batch.start)} to {utc(move.to)}: confirm the move, or keep the member"
+        yield from turn.notify(Cause.MEMBER_HELD, batch, member=move.key, reason=reason)
     return {move.key for move in held}
 
 

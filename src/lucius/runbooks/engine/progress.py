@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lucius.domain.notifications import Cause
 from lucius.ports.database import Script
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.records import Batch, Head, Phase
@@ -110,6 +111,8 @@ def close_phases(turn: Turn, batch: Batch, running: Sequence[Phase]) -> Script[N
         yield from phases.end(phase.id, status, turn.now, reason)
         yield from phases.set_barrier(phase.id, BEYOND)
         turn.note("phase-ended", batch, phase=phase.name, version=phase.version, status=status, reason=reason)
+        about = f"{phase.id} {status}"
+        yield from turn.notify(Cause.PHASE_ENDED, batch, about, phase=phase.name, status=status, reason=reason)
         ended = True
     if ended:
         yield from close_batch(turn, batch)
@@ -136,3 +139,4 @@ def end_batch(turn: Turn, batch: Batch, status: str, reason: str | None) -> Scri
     if batch.is_paused:  # Whoever reopens it wants it to go on.
         yield from batches.pause(batch, None, None)
     turn.note("batch-ended", batch, status=status, reason=reason)
+    yield from turn.notify(Cause.BATCH_ENDED, batch, status, status=status, reason=reason)

@@ -11,7 +11,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from lucius.domain.notifications import Cause, Facts, Notice, notices_of
 from lucius.domain.time import Instant
+from lucius.notifications.recording import record
 from lucius.ports.bus import DeliveryRef, Message
 from lucius.ports.clock import Clock
 from lucius.ports.database import Database, Script
@@ -61,6 +63,7 @@ class Turn:
         self.messages: list[Message] = []
         self.settled: list[DeliveryRef] = []
         self.events: list[NewEvent] = []
+        self.notices: list[Notice] = []
         self.counts: dict[tuple[str, str], int] = {}
         """How many executions of each runbook reached each status, for the metrics."""
         self._definitions = definitions
@@ -83,6 +86,19 @@ class Turn:
         self.log.members(batch.id, () if member_id is None else (member_id,))
         self.events.append(trail.entry(self.now, kind, self.actor, batch.runbook_name, batch.id, member_id, **detail))
 
+    def notify(self, cause: Cause, batch: Batch, about: str = "", **facts: Any) -> Script[None]:
+        """Tell the runbook's recipients who want to know, once this turn is committed. `about` tells apart what happens
+        to one batch for the same cause, such as two phases: at most one message for each in a recipient's interval.
+        `facts` are fields of `Facts`."""
+        runbook = yield from self.runbook(batch)
+        self.tell(
+            runbook, Facts(cause=cause, at=self.now, about=about, runbook=runbook.name, batch_id=batch.id, **facts)
+        )
+
+    def tell(self, runbook: Runbook, facts: Facts) -> None:
+        """Like `notify`, for what is not about one batch."""
+        self.notices += notices_of(facts, runbook.notifications.recipients)
+
     def count(self, execution: Execution) -> None:
         """An execution has reached its status."""
         key = self.batches[execution.batch_id].runbook_name, execution.status
@@ -95,6 +111,8 @@ class Turn:
             yield from self.log.write(batch_id, batch.change_number + 1, batch.status in BATCH_ENDED)
         if self.events:
             yield from trail.write(self.events)
+        if self.notices:
+            yield from record(self.notices, self.now)
         if self.messages or self.settled:
             yield from self.outbox.send(self.messages, self.settled, self.now)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from lucius.ports.database import DatabaseUnavailable, Script
 from lucius.ports.observer import Observer
 from lucius.ports.readiness import NotReady
-from lucius.runbooks.engine import detection, phases, polls
+from lucius.runbooks.engine import deadlines, detection, phases, polls
 from lucius.runbooks.engine.consequences import apply_consequences
 from lucius.runbooks.engine.turn import Turn, Turns
 from lucius.runbooks.loops.settings import SchedulerSettings
@@ -27,6 +27,10 @@ CLOCK_LOOP = "scheduler"
 STANDBY = "standby: another scheduler leads"
 SILENT_SECONDS_MAX = 60.0
 """A round of due work is short; if none has finished for this long, the loop hangs."""
+
+
+WARN_INTERVAL_SECONDS = 10
+"""How often the deadlines of batches are looked at."""
 
 
 class _Round(NamedTuple):
@@ -53,6 +57,8 @@ class Scheduler:
         self._loops: list[asyncio.Task[None]] = []
         self._rounds: dict[str, _Round] = {}
         """The last round of each loop."""
+        self._warned_at = 0
+        """When deadlines were last looked at."""
 
     async def __aenter__(self) -> Scheduler:
         if not self._turns.database.is_shared:
@@ -137,6 +143,7 @@ class Scheduler:
                 f"phase {phase_id} of batch {batch_id}", phases.begin_phase(self._take, phase_id, batch_id)
             )
         await self._ask_polls()
+        await self._warn_of_deadlines()
         return True
 
     async def _leads(self) -> bool:
@@ -163,6 +170,15 @@ class Scheduler:
             return result
 
         return await self._turns.take(work_as_leader, trail.SCHEDULER)
+
+    async def _warn_of_deadlines(self) -> None:
+        now = self._turns.clock.now()
+        if abs(now - self._warned_at) < WARN_INTERVAL_SECONDS * 1000:
+            return
+        self._warned_at = now
+        for row in await self._turns.database.read(runbooks.active):
+            runbook = await self._turns.database.read(partial(self._turns.definitions.get, row.name, row.version))
+            await self._isolated(f"deadlines of runbook {row.name}", deadlines.warn(self._turns, self._take, runbook))
 
     # --- Due work ---------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from lucius.domain.notifications import Cause, Facts
 from lucius.domain.time import CLOCK_TOLERANCE_SECONDS, Instant, after
 from lucius.ports.database import Script
 from lucius.ports.observer import Observer
@@ -22,6 +23,8 @@ from lucius.runbooks.sources.files import FileStamps
 from lucius.runbooks.sources.limits import SourceError, of_faults
 from lucius.runbooks.sources.reading import read_source_members
 from lucius.runbooks.store import controls, trail
+
+CAUSES = {FAILED: Cause.SOURCE_FAILED, HELD: Cause.SOURCE_HELD}
 
 
 class SourceRounds:
@@ -77,9 +80,9 @@ class SourceRounds:
             missing = missing_columns(runbook, found.columns, "the source")
             if missing:
                 raise of_faults("the source cannot be used", missing, len(missing))
-            result = await self._compare(row, source, control, found, now)
+            result = await self._compare(row, runbook, source, control, found, now)
         except SourceError as error:
-            await self._note_source(row, control, now, FAILED, str(error), control.source_count)
+            await self._note_source(row, runbook, control, now, FAILED, str(error), control.source_count)
             self._observer.source_read(FAILED, time.monotonic() - began)
             self._observer.source_troubled(row.name, FAILED, str(error))
             return
@@ -89,11 +92,11 @@ class SourceRounds:
                 await self._take(detection.start_work(batch_id))
             first = f"{found.faults[0].place}: {found.faults[0].message}" if found.faults else ""
             faults = f"{found.fault_count} rows cannot be used: {first}" if found.faults else None
-            await self._note_source(row, control, now, OK, faults, len(found.members))
+            await self._note_source(row, runbook, control, now, OK, faults, len(found.members))
         self._observer.source_read(OK if result is not None else HELD, time.monotonic() - began)
 
     async def _compare(
-        self, row: RunbookRow, source: DataSource, control: Control, found: Members, now: Instant
+        self, row: RunbookRow, runbook: Runbook, source: DataSource, control: Control, found: Members, now: Instant
     ) -> comparison.Comparison | None:
         """Compare the source with the tables; None if it has shrunk so much that nothing may change."""
         count = len(found.members)
@@ -103,7 +106,7 @@ class SourceRounds:
                 f"the source has {count} members, down from {control.source_count}: nothing changes until it recovers"
                 " or an operator confirms the smaller source"
             )
-            await self._note_source(row, control, now, HELD, detail, control.source_count, held=count)
+            await self._note_source(row, runbook, control, now, HELD, detail, control.source_count, held=count)
             self._observer.source_troubled(row.name, HELD, detail)
             return None
         await self._take(lambda turn: detection.make_table(row, found))
@@ -114,6 +117,7 @@ class SourceRounds:
     async def _note_source(
         self,
         row: RunbookRow,
+        runbook: Runbook,
         control: Control,
         now: Instant,
         state: str,
@@ -129,5 +133,8 @@ class SourceRounds:
                 turn.events.append(
                     trail.entry(now, f"source-{state}", turn.actor, row.name, detail=detail, members=count, held=held)
                 )
+            # Told once when it begins, not at every reading.
+            if state in CAUSES and state != control.source_state:
+                turn.tell(runbook, Facts(cause=CAUSES[state], at=now, runbook=row.name, status=state, reason=detail))
 
         await self._take(work)

@@ -142,6 +142,11 @@ class Queries:
 
         return await self._read(script)
 
+    async def active_definition(self, name: str) -> Runbook:
+        """The active version, or the newest if none is active. Raises `CallerError`."""
+        _, text = await self._read(lambda: active_text(name))
+        return await asyncio.to_thread(read_runbook, text.encode())
+
     async def runbook_events(self, name: str, limit: int, before: int | None) -> Paged[answers.RunbookEvent]:
         def script() -> Script[Paged[answers.RunbookEvent]]:
             if not (yield from runbooks.versions(name)):

@@ -64,6 +64,11 @@ BEHIND = (
     "SELECT b.id FROM batches b WHERE b.runbook_name = $1 AND b.completed_at IS NULL AND b.runbook_id <> $2"
     " ORDER BY b.id LIMIT $3"
 )
+NEAR_DEADLINE = (
+    "SELECT b.id, b.batch_start_time FROM batches b WHERE b.runbook_name = $1 AND b.completed_at IS NULL"
+    " AND b.batch_start_time <= $2 AND NOT EXISTS (SELECT 1 FROM notification_causes c"
+    " WHERE c.cause_key = 'deadline:batch:' || b.id || ':' || b.batch_start_time) ORDER BY b.id LIMIT $3"
+)
 INIT_NOT_BEGUN = (
     "SELECT b.id FROM batches b WHERE b.completed_at IS NULL AND b.status = 'init_dispatched'"
     " AND b.init_dispatched_at <= $1 AND NOT EXISTS (SELECT 1 FROM init_executions e WHERE e.batch_id = b.id"
@@ -81,6 +86,12 @@ def lock(batch_ids: Sequence[int]) -> Script[dict[int, Batch]]:
 def by_ids(batch_ids: Sequence[int]) -> Script[dict[int, Batch]]:
     rows = yield Fetch(BY_IDS, [list(batch_ids)])
     return {batch.id: batch for batch in (Batch(*row) for row in rows)}
+
+
+def near_deadline(runbook: str, started_by: Instant, limit: int) -> Script[list[tuple[int, str]]]:
+    """Open batches that started by then and nobody was warned of, and the mark that says that somebody was."""
+    rows = yield Fetch(NEAR_DEADLINE, (runbook, started_by, limit))
+    return [(row[0], f"deadline:batch:{row[0]}:{row[1]}") for row in rows]
 
 
 def every() -> Script[list[Batch]]:

@@ -86,6 +86,13 @@ freeze:
   - "2026-12-24"
   - {from: "2026-12-31", to: "2027-01-06", reason: year-end close}
   - {ics: LUCIUS_SOURCE_HOLIDAYS}
+notifications:
+  deadline: 8h
+  warn_before: 30m
+  recipients:
+    - {name: teams, kind: json, url_env: LUCIUS_NOTIFY_TEAMS, causes: [batch_held], template: ["{{title}}"]}
+    - {name: hook, kind: webhook, url: "https://ops.example", secret_env: LUCIUS_NOTIFY_SECRET, interval: 5m}
+    - {name: mail, kind: email, to: [ops@acme.example]}
 """
 
 COLUMNS = ("UserPrincipalName", "MigrationDate", "Aliases", "Target")

@@ -12,12 +12,14 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from lucius.domain.notifications import RUNBOOK_CAUSES, recipient_faults
 from lucius.domain.payload import pointer_token
 from lucius.runbooks.core.definition.durations import parse_duration, parse_offset
 from lucius.runbooks.core.definition.faults import Finding, Found
 from lucius.runbooks.core.definition.names import column_fault, columns_faults
 from lucius.runbooks.core.definition.places import clipped
 from lucius.runbooks.core.definition.query import query_fault
+from lucius.runbooks.core.definition.recipients import read_recipient
 
 PARAMS_BYTES_MAX = 32_768
 
@@ -72,11 +74,27 @@ def sense_faults(document: dict[str, Any], columns: Sequence[str] | None) -> Fou
     for pointer, phase in phases:
         faults += _offset_faults(phase, pointer)
         faults += _approval_faults(phase, pointer)
+    faults += _notification_faults(mapping(document.get("notifications")))
     rollbacks = [*mapping(document.get("rollbacks"))]
     for steps in step_lists(document):
         faults += _duplicates(steps.steps, "step")
         for pointer, step in steps.steps:
             faults += _step_faults(step, pointer, rollbacks)
+    return faults
+
+
+def _notification_faults(notifications: dict[str, Any]) -> Found:
+    faults = _duration_faults(notifications, "/notifications", "deadline")
+    faults += _duration_faults(notifications, "/notifications", "warn_before")
+    recipients = list(_mappings(notifications.get("recipients"), "/notifications/recipients"))
+    faults += _duplicates(recipients, "recipient")
+    for pointer, value in recipients:
+        faults += _duration_faults(value, pointer, "interval")
+        try:
+            one = read_recipient(value)
+        except (ValueError, TypeError):
+            continue  # Its shape is invalid, which the schema has said.
+        faults += [Finding(f"{pointer}{place}", message) for place, message in recipient_faults(one, RUNBOOK_CAUSES)]
     return faults
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from lucius.domain.notifications import Recipient
 from lucius.runbooks.core.definition.calendar_reading import window_text
 from lucius.runbooks.core.definition.durations import show_duration, show_offset
 from lucius.runbooks.core.definition.model import (
@@ -82,8 +83,28 @@ def _head(runbook: Runbook) -> dict[str, Any]:
         "time_zone": runbook.calendar.time_zone,
         "windows": "; ".join(window_text(window) for window in runbook.calendar.windows) or None,
         "freeze": "; ".join(freeze.name for freeze in runbook.calendar.freezes) or None,
+        "notifications": _notifications(runbook),
     }
     return _without_none(stated)
+
+
+def _notifications(runbook: Runbook) -> dict[str, Any] | None:
+    stated = runbook.notifications
+    if not stated.recipients and stated.deadline_seconds is None:
+        return None
+    return _without_none({
+        "deadline": None if stated.deadline_seconds is None else show_duration(stated.deadline_seconds),
+        "warn_before": show_duration(stated.warn_before_seconds),
+        **{one.name: _recipient(one) for one in stated.recipients},
+    })  # fmt: skip
+
+
+def _recipient(one: Recipient) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in msgspec.to_builtins(one).items()
+        if value not in (None, [], "") and name != "name"
+    }
 
 
 def _absence(source: DataSource | None) -> str | None:

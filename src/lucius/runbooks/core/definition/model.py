@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from lucius.domain.notifications import WARN_BEFORE_SECONDS, Recipient
 from lucius.runbooks.core.definition.calendar import Calendar
 
 STEP_TIMEOUT_SECONDS = 3_600
@@ -87,6 +88,19 @@ class FailureLimit(Struct, frozen=True):
         return failed > allowed
 
 
+class Notifications(Struct, frozen=True, kw_only=True):
+    recipients: tuple[Recipient, ...] = ()
+    deadline_seconds: int | None = None
+    """How long after its start a batch should have ended; None: no deadline."""
+    warn_before_seconds: int = WARN_BEFORE_SECONDS
+    """How long before the deadline recipients are told, if the batch has not ended."""
+
+    @property
+    def warn_after_seconds(self) -> int | None:
+        """How long after its start recipients are told of a batch that has not ended."""
+        return None if self.deadline_seconds is None else max(self.deadline_seconds - self.warn_before_seconds, 0)
+
+
 class Runbook(Struct, frozen=True, kw_only=True):
     name: str
     description: str = ""
@@ -103,6 +117,7 @@ class Runbook(Struct, frozen=True, kw_only=True):
     """In the order of their due times; equal ones in the order of the text."""
     on_member_removed: tuple[Step, ...] = ()
     rollbacks: Mapping[str, tuple[Step, ...]] = {}
+    notifications: Notifications = Notifications()
 
     def phase(self, name: str) -> Phase:
         return next(phase for phase in self.phases if phase.name == name)

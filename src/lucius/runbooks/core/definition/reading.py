@@ -28,6 +28,7 @@ from lucius.runbooks.core.definition.model import (
 )
 from lucius.runbooks.core.definition.places import advice, in_words
 from lucius.runbooks.core.definition.query import statement
+from lucius.runbooks.core.definition.recipients import read_notifications
 from lucius.runbooks.core.definition.schema import shape_faults
 from lucius.runbooks.core.definition.variables import template_faults
 from lucius.yaml_text import YamlFault, YamlText, read_yaml
@@ -138,6 +139,7 @@ def _runbook(document: dict[str, Any], of_files: Sequence[Freeze]) -> Runbook:
         phases=tuple(sorted(phases, key=lambda phase: -phase.offset_minutes)),
         on_member_removed=_steps(document.get("on_member_removed", ()), retry),
         rollbacks={name: _steps(steps, retry) for name, steps in rollbacks.items()},
+        notifications=read_notifications(document.get("notifications", {})),
     )
 
 

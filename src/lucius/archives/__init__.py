@@ -1,0 +1,1 @@
+"""Archives of jobs: files by day and tenant, in a folder or a Blob container."""
