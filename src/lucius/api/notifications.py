@@ -14,6 +14,7 @@ from lucius.api.figures import visible_tenants
 from lucius.api.lists import listing
 from lucius.api.operation import BODY_ERRORS, LIMIT, LIST_ERRORS, Operation, Parameter
 from lucius.api.requests import SMALL_BODY_BYTES_MAX, Parameters, read_typed
+from lucius.api.runbook_scope import scope_of
 from lucius.domain.errors import CallerError
 from lucius.domain.json_types import stated
 from lucius.domain.routing import normal_form
@@ -52,7 +53,7 @@ def _owners(call: Call, runbook: str | None, tenant: str | None) -> tuple[str, .
     tenants = visible_tenants(call, tenant)
     if runbook is None:
         return None if tenants is None else tuple(f"tenant:{one}" for one in tenants)
-    is_seen = call.caller.tenants is None and tenant is None
+    is_seen = scope_of(call.caller).sees(runbook) and tenant is None
     return (f"runbook:{runbook}",) if is_seen else ()
 
 
@@ -80,8 +81,7 @@ async def send_test(call: Call) -> Response:
         )
     notifications, by = call.context.notifications, call.caller.name
     if wanted.runbook is not None:
-        if call.caller.tenants is not None:
-            raise CallerError.of("FORBIDDEN", "recipients of runbooks need the role operate on all tenants")
+        scope_of(call.caller).check_runbook(wanted.runbook)
         sent = await notifications.test_runbook(call.context.runbooks, wanted.runbook, wanted.recipient, by)
     else:
         tenant = normal_form(wanted.tenant_id or "")
@@ -139,6 +139,6 @@ NOTIFICATION_OPERATIONS: tuple[Operation, ...] = (
         method="POST", path="/v1/notifications:test", name="testNotification", handler=send_test,
         tag="operators", summary="Send a test to a recipient of a runbook or a tenant", role="operate",
         body="NotificationTest", status=202, answer="Notification",
-        errors=(*BODY_ERRORS, "FORBIDDEN", "TENANT_FORBIDDEN", "NOT_FOUND", "CONFLICT", "RUNBOOKS_OFF"),
+        errors=(*BODY_ERRORS, "TENANT_FORBIDDEN", "NOT_FOUND", "CONFLICT", "RUNBOOKS_OFF"),
     ),
 )  # fmt: skip

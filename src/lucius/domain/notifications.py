@@ -65,6 +65,12 @@ class Recipient(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     to: tuple[str, ...] = ()
     template: Any = None
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """Which field names which environment variable."""
+        named = {"url_env": self.url_env, "secret_env": self.secret_env}
+        return {field: variable for field, variable in named.items() if variable is not None}
+
     def wants(self, cause: Cause) -> bool:
         return cause is Cause.TEST or not self.causes or cause in self.causes
 

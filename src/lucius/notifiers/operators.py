@@ -9,6 +9,7 @@ from itertools import islice
 
 from lucius.domain.errors import CallerError
 from lucius.domain.notifications import Cause, Facts, Notice, Recipient
+from lucius.domain.runbook_tenants import tenant_of_runbook
 from lucius.notifications import recording, store
 from lucius.notifications.store import Notification, NotificationFilter
 from lucius.ports.audit import new_entry_id
@@ -75,7 +76,13 @@ class Notifications:
         """Send a test to a recipient of the active version of a runbook. Raises `CallerError`."""
         runbook = await runbooks.queries.active_definition(name)
         one = _named(runbook.notifications.recipients, recipient, f"runbook {runbook.name}")
-        return await self._test(runbooks.turns.database, one, by, runbook=runbook.name)
+        for variable in one.variables.values():
+            refusal = runbooks.turns.grants.connection_refusal(name, variable)
+            if refusal is not None:
+                raise CallerError.of("CONFLICT", refusal, "/recipient")
+        return await self._test(
+            runbooks.turns.database, one, by, tenant_id=tenant_of_runbook(name), runbook=runbook.name
+        )
 
     async def _test(
         self, database: Database, one: Recipient, by: str, tenant_id: str | None = None, runbook: str | None = None

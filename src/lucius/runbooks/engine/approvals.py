@@ -1,10 +1,8 @@
-"""Phases that need approval: when they begin to wait, when that ends, and what a refusal stops.
-
-`phase_begins_to_wait` and `refuse` are where somebody has to be told.
-"""
+"""Phases that need approval: when they begin to wait, when that ends, and what a refusal stops."""
 
 from __future__ import annotations
 
+from lucius.domain.notifications import Cause
 from lucius.ports.database import Script
 from lucius.runbooks.core.approvals import ApprovalState, approval_state
 from lucius.runbooks.core.definition.calendar import Wait
@@ -32,12 +30,16 @@ def state_of(turn: Turn, batch: Batch, phase: Phase) -> Script[ApprovalState | N
     return approval_state(wanted, batch, phase, (yield from approvals.of_batch(batch.id)))
 
 
-def phase_begins_to_wait(turn: Turn, batch: Batch, phase: Phase, state: ApprovalState) -> None:
-    """The phase is due and lacks approvals: noted once."""
+def phase_begins_to_wait(turn: Turn, batch: Batch, phase: Phase, state: ApprovalState) -> Script[None]:
+    """The phase is due and lacks approvals: noted once, and recipients of the runbook are told."""
     turn.note(
         "approval-needed", batch, phase=phase.name, role=state.wanted.role, missing=state.missing,
         until=utc(state.deadline_at), otherwise=state.wanted.otherwise,
     )  # fmt: skip
+    missing = f"{state.progress}; by whoever has the role {state.wanted.role}"
+    yield from turn.notify(
+        Cause.APPROVAL_NEEDED, batch, phase.name, phase=phase.name, reason=missing, due_at=state.deadline_at
+    )
 
 
 def expire(turn: Turn, batch: Batch, phase: Phase, state: ApprovalState) -> Script[bool]:
@@ -58,6 +60,8 @@ def refuse(turn: Turn, batch: Batch, phase: Phase, reason: str) -> Script[None]:
     """Neither this phase nor a later one begins, and the batch ends failed once those that run have ended."""
     turn.note("phase-refused", batch, phase=phase.name, **said(reason))
     why = f": {reason}" if reason else ""
+    refused = f"refused by {turn.actor}{why}"
+    yield from turn.notify(Cause.APPROVAL_REFUSED, batch, phase.name, phase=phase.name, reason=refused)
     yield from _stop_from(turn, batch, phase, f"phase {phase.name} was refused by {turn.actor}{why}")
 
 

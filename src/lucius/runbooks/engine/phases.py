@@ -106,7 +106,7 @@ def _waits(turn: Turn, batch: Batch, phase: Phase) -> Script[bool]:
         return True
     yield from phases.set_wait(phase.id, wait.until_at)
     if state is not None and state.outcome(turn.now) == "wait":
-        approvals.phase_begins_to_wait(turn, batch, phase, state)
+        yield from approvals.phase_begins_to_wait(turn, batch, phase, state)
     else:
         turn.note("phase-waits", batch, phase=phase.name, until=utc(wait.until_at), reason=wait.because)
     return True

@@ -8,10 +8,14 @@ effect with the transaction.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from lucius.domain.notifications import Cause, Facts, Notice, notices_of
+from msgspec.structs import replace
+
+from lucius.domain.notifications import Cause, Facts, Notice, Recipient, notices_of
+from lucius.domain.runbook_tenants import tenant_of_runbook
 from lucius.domain.time import Instant
 from lucius.notifications.recording import record
 from lucius.ports.bus import DeliveryRef, Message
@@ -32,6 +36,8 @@ from lucius.runbooks.store.definitions import Definitions
 from lucius.runbooks.store.trail import NewEvent
 
 T = TypeVar("T")
+
+log = logging.getLogger("lucius.runbooks")
 
 
 class Turn:
@@ -97,7 +103,18 @@ class Turn:
 
     def tell(self, runbook: Runbook, facts: Facts) -> None:
         """Like `notify`, for what is not about one batch."""
-        self.notices += notices_of(facts, runbook.notifications.recipients)
+        facts = replace(facts, tenant_id=tenant_of_runbook(runbook.name))
+        told = [one for one in runbook.notifications.recipients if self._may_use(runbook, one)]
+        self.notices += notices_of(facts, told)
+
+    def _may_use(self, runbook: Runbook, recipient: Recipient) -> bool:
+        """A grant may have been withdrawn since the runbook was published."""
+        for variable in recipient.variables.values():
+            refusal = self.grants.connection_refusal(runbook.name, variable)
+            if refusal is not None:
+                log.warning("%s: %s is not told: %s", runbook.name, recipient.name, refusal)
+                return False
+        return True
 
     def count(self, execution: Execution) -> None:
         """An execution has reached its status."""

@@ -20,7 +20,8 @@ def check_tenant(content: bytes, runbook: Runbook, scope: Scope, grants: Grants)
     connection = None if runbook.source is None else runbook.source.connection
     refusals = {step.worker_id: grants.worker_refusal(runbook.name, step.worker_id) for step in runbook.steps}
     source_refusal = None if connection is None else grants.connection_refusal(runbook.name, connection)
-    if scope.sees(runbook.name) and source_refusal is None and not any(refusals.values()):
+    recipients = _refused_recipients(runbook, grants)
+    if scope.sees(runbook.name) and source_refusal is None and not any(refusals.values()) and not recipients:
         return
     document = read_yaml(content)
     found: list[tuple[str, str]] = []
@@ -30,6 +31,7 @@ def check_tenant(content: bytes, runbook: Runbook, scope: Scope, grants: Grants)
         if source_refusal is not None:
             found.append(("/data_source/connection", source_refusal))
         found += _refused_steps(document, refusals)
+        found += recipients
     raise CallerError([
         Fault("RUNBOOK_INVALID", pointer, f"line {document.line_of(pointer)}: {detail}") for pointer, detail in found
     ])  # fmt: skip
@@ -41,6 +43,16 @@ def _refused_steps(document: YamlText, refusals: dict[str, str | None]) -> Itera
             refusal = refusals[step["worker_id"]]
             if refusal is not None:
                 yield f"{pointer}/worker_id", refusal
+
+
+def _refused_recipients(runbook: Runbook, grants: Grants) -> list[tuple[str, str]]:
+    """Variables that recipients of notifications name are granted as connections are."""
+    return [
+        (f"/notifications/recipients/{place}/{field}", refusal)
+        for place, recipient in enumerate(runbook.notifications.recipients)
+        for field, variable in recipient.variables.items()
+        if (refusal := grants.connection_refusal(runbook.name, variable)) is not None
+    ]
 
 
 def _name_advice(scope: Scope) -> str:
