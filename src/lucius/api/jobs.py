@@ -32,7 +32,7 @@ from lucius.domain.search import SearchValue, search_text
 from lucius.domain.waiting import WAIT_CAUSES
 from lucius.ports.audit import OPERATION_KEY
 from lucius.ports.ledger import JobFilter
-from lucius.usecases.command_of_job import command_of
+from lucius.usecases.command_of_job import exact_command_of
 from lucius.usecases.fair_slots import NoSlot
 from lucius.usecases.operate import Done
 from lucius.usecases.shared_reads import Followed
@@ -130,7 +130,7 @@ async def get_steps(call: Call) -> Response:
 async def get_command(call: Call) -> Response:
     Parameters(call.request).close()
     job = await call.context.queries.job(read_job_id(call), call.caller.sees)
-    return answer(command_of(job, call.context.registry.snapshot()))
+    return answer(exact_command_of(job, call.context.registry.snapshot()))
 
 
 async def get_events(call: Call) -> Response:

@@ -9,14 +9,12 @@ import msgspec
 from lucius.domain.errors import CallerError
 from lucius.domain.job import Job
 from lucius.domain.payload import pointer_tokens
+from lucius.domain.protocol import Protocol
 from lucius.ports.registry import RegistrySnapshot
 
 
-def command_of(job: Job, registry: RegistrySnapshot) -> dict[str, Any]:
-    """Without what makes it one job and no other: idempotency key, correlation id, traceparent, `not_before`.
-
-    A job keeps its payload in the parts that its steps got. Where they were is in its protocol, in the same version.
-    """
+def exact_command_of(job: Job, registry: RegistrySnapshot) -> dict[str, Any]:
+    """Raises `CallerError` (CONFLICT) if the registry no longer tells where the parts of its payload were."""
     spec = job.spec
     protocol = registry.protocols.get(spec.protocol_id)
     if protocol is None or protocol.version != spec.protocol_version:
@@ -25,19 +23,30 @@ def command_of(job: Job, registry: RegistrySnapshot) -> dict[str, Any]:
             " registry has another one: its command is no longer known"
         )
         raise CallerError.of("CONFLICT", detail)
+    return command_of(job, protocol)
+
+
+def command_of(job: Job, protocol: Protocol | None) -> dict[str, Any]:
+    """Without what makes it one job and no other: idempotency key, correlation id, traceparent, `not_before`.
+
+    A job keeps its payload in the parts that its steps got; `protocol` says where they were.
+    """
+    spec = job.spec
+    pointers = {step.id: step.payload_pointer for step in protocol.steps} if protocol else {}
     payload: dict[str, Any] = {}
-    for step, of_protocol in zip(job.steps, protocol.steps, strict=True):
-        _put(payload, pointer_tokens(of_protocol.payload_pointer), msgspec.json.decode(step.spec.payload))
+    for step in job.steps:
+        part = msgspec.json.decode(step.spec.payload)
+        _put(payload, pointer_tokens(pointers.get(step.spec.step_id, "")), part)
     optional = {
         "mode": spec.routing.requested_mode, "doc_id": spec.doc_id, "callback_urls": spec.callback_urls or None,
     }  # fmt: skip
     return {
-        "schema_version": spec.schema_version,
         "tenant_id": spec.tenant_id,
         "request_type": spec.request_type,
-        "input_ref": spec.input_ref,
-        "output_ref": spec.output_ref,
+        "input_ref": msgspec.json.decode(spec.input_ref),
+        "output_ref": msgspec.json.decode(spec.output_ref),
         "payload": payload,
+        "schema_version": spec.schema_version,
         **{name: value for name, value in optional.items() if value is not None},
     }
 
@@ -45,7 +54,7 @@ def command_of(job: Job, registry: RegistrySnapshot) -> dict[str, Any]:
 def _put(payload: dict[str, Any], tokens: tuple[str, ...], part: Any) -> None:
     """A part that is not there is the same as an empty one."""
     if not tokens:
-        payload.update(part)
+        payload.update(part if isinstance(part, dict) else {})
     elif part:
         for token in tokens[:-1]:
             payload = payload.setdefault(token, {})

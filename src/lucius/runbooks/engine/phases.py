@@ -62,13 +62,13 @@ def dispatch_phase(turn: Turn, batch: Batch, phase: Phase, last_id: int) -> Scri
     return True
 
 
-def make_page(phase_id: int, batch_id: int, by_hand: bool, after_id: int, turn: Turn) -> Script[int | None]:
+def make_page(phase_id: int, batch_id: int, after_id: int, turn: Turn, by_hand: bool = False) -> Script[int | None]:
     """One transaction per page; None also when the phase must not begin, or not yet."""
     found = yield from _load(turn, phase_id, batch_id, by_hand)
     return None if found is None else (yield from make_steps(turn, *found, after_id))
 
 
-def begin(phase_id: int, batch_id: int, by_hand: bool, last_id: int, turn: Turn) -> Script[bool]:
+def begin(phase_id: int, batch_id: int, last_id: int, turn: Turn, by_hand: bool = False) -> Script[bool]:
     found = yield from _load(turn, phase_id, batch_id, by_hand)
     if found is None:
         return False
@@ -115,6 +115,6 @@ def _waits(turn: Turn, batch: Batch, phase: Phase) -> Script[bool]:
 async def begin_phase(take: Take, phase_id: int, batch_id: int, by_hand: bool = False) -> None:
     """Create a phase's steps page by page and begin it, once it is due; `by_hand`: whenever it is due."""
     last_id = 0
-    while (made := await take(partial(make_page, phase_id, batch_id, by_hand, last_id))) is not None:
+    while (made := await take(partial(make_page, phase_id, batch_id, last_id, by_hand=by_hand))) is not None:
         last_id = made
-    await take(partial(begin, phase_id, batch_id, by_hand, last_id))
+    await take(partial(begin, phase_id, batch_id, last_id, by_hand=by_hand))
