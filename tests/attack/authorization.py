@@ -23,6 +23,7 @@ PATH_VALUES = {
     "protocol_id": "OCR",
     "name": "nobody",
     "batch_id": "999999",
+    "phase": "nothing",
     "operation_id": UNKNOWN_JOB,
     "rehearsal_id": UNKNOWN_JOB,
     "notification_id": "018f6b1e7c00-1",

@@ -28,6 +28,8 @@ RUNBOOK_EXAMPLES: dict[str, Any] = {
     "rehearseRunbook": {"count": 50, "start": "2026-03-15T08:00:00Z", "fail": "2%"},
     "createBatch": {"runbook": "mailbox-move", "csv": CSV, "start": "2026-03-15T08:00:00Z", "advance": "time"},
     "advanceBatch": {},
+    "approvePhase": {"reason": "the change board agrees"},
+    "refusePhase": {"reason": "the target is not ready"},
     "cancelBatch": {"reason": "the change window was withdrawn"},
     "pauseBatch": {"reason": "the gateway is down"},
     "resumeBatch": {},

@@ -44,7 +44,7 @@ def _find(turn: Turn, batch: Batch, name: str) -> Script[tuple[Phase, ApprovalSt
     """The phase that a decision is about, if it can still be made."""
     found = [one for one in (yield from phases.of_batch(batch.id)) if one.name == name]
     if not found:
-        raise CallerError.of("NOT_FOUND", f"batch {batch.id} has no phase {name[:100]}")
+        raise CallerError.of("NOT_FOUND", f"batch {batch.id} has no phase {name[:100]!r}")
     phase = next((one for one in found if one.status == PENDING), found[-1])
     if phase.status != PENDING:
         detail = f"phase {name} of batch {batch.id} is {phase.status}: only a phase that has not begun can be decided"
