@@ -30,6 +30,7 @@ except ImportError as error:  # pragma: no cover - exercised by installing witho
 
 from lucius.sql.postgres_hosts import CONNECT_SECONDS, Hosts, ServerMoved, ServerReadOnly, is_read_only
 from lucius.sql.postgres_lock import ProgramLock
+from lucius.sql.postgres_wakeups import PostgresWakeups
 from lucius.sql.postgres_watch import ServerWatch
 from lucius.sql.programs import session_name
 from lucius.sql.schema import VERSION
@@ -77,8 +78,10 @@ class PostgresDatabase:
         list_seconds_max: float = LIST_SECONDS_MAX,
         statement_seconds: float = STATEMENT_SECONDS,
         program_version: int = VERSION,
+        listens: bool = True,
     ) -> None:
-        """`program_version`: the schema version of this program, for which it holds a lock on the database."""
+        """`program_version`: the schema version of this program, for which it holds a lock on the database. `listens`:
+        whether processes wake each other, on a further connection as soon as somebody waits to be woken."""
         parts = urlsplit(url)
         hosts = parts.netloc.rpartition("@")[2] or "a local socket"
         self.name = f"PostgreSQL {parts.path.lstrip('/') or 'database'} at {hosts}"
@@ -89,7 +92,7 @@ class PostgresDatabase:
         self._list_seconds_max = list_seconds_max
         self._pool: asyncpg.Pool[Any] | None = None
         self._program_version = program_version
-        self._options = {
+        self._options: dict[str, Any] = {
             "command_timeout": statement_seconds,
             "server_settings": {
                 "synchronous_commit": "on",
@@ -100,6 +103,7 @@ class PostgresDatabase:
         }
         self._lock = ProgramLock(self.name, program_version, lambda: self._connect(**self._options), self._too_new)
         self._watch = ServerWatch(self.name, self._hosts, self._drop_connections, self._reopen)
+        self.wakeups = PostgresWakeups(self.name, self._connect_wakeups, listens)
 
     async def __aenter__(self) -> PostgresDatabase:
         try:
@@ -114,6 +118,7 @@ class PostgresDatabase:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.wakeups.close()
         await self._watch.stop()
         await self._close_pool()
         await self._lock.release()
@@ -124,6 +129,10 @@ class PostgresDatabase:
         except ServerMoved as error:
             self._watch.lose(_said(error))
             raise
+
+    async def _connect_wakeups(self) -> Any:
+        settings = self._options["server_settings"] | {"synchronous_commit": "off"}
+        return await self._connect(**(self._options | {"server_settings": settings}))
 
     async def _too_new(self, connection: Any) -> str | None:
         state = await _drive(connection, read_state(is_shared=True))
@@ -145,6 +154,7 @@ class PostgresDatabase:
 
     def _drop_connections(self) -> None:
         self._lock.drop()
+        self.wakeups.drop()
         if self._pool is not None:
             self._pool.terminate()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -34,11 +35,15 @@ from lucius.ports.bus import (
 )
 from lucius.ports.clock import Clock
 from lucius.sql.database import Database, Fetch, Row, Run, Script
+from lucius.sql.wakeups import wakeups_of
 
 T = TypeVar("T")
 
 LOOK_SECONDS = 0.05
-"""How often one of the receivers looks for what another process published; what is published here wakes one at once."""
+"""How often one of the receivers looks for what another process published, if that process cannot wake it; what is
+published here wakes one at once."""
+SUBSCRIPTION = "s"
+"""The kind of the names by which processes wake each other's receivers: the rest is the id of a subscription."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -66,7 +71,9 @@ class SqlBus:
         self._clock = clock
         self._known: dict[tuple[str, str], _Known] = {}
         self._by_topic: dict[str, list[_Known]] = {}
-        self._waiting: Waiting[int] = Waiting(LOOK_SECONDS)
+        self._wakeups = wakeups_of(database)
+        self._waiting: Waiting[int] = Waiting(LOOK_SECONDS, self._wakeups.look_seconds)
+        self._stop_listening: Callable[[], None] = lambda: None
         self._turn = 0
         self._last_tenants: dict[int, str] = {}
         """By subscription: the tenant of the message that this process took last."""
@@ -75,12 +82,15 @@ class SqlBus:
 
     async def __aenter__(self) -> SqlBus:
         await self._refresh()
+        self._stop_listening = self._wakeups.listen(
+            SUBSCRIPTION, lambda subscription_id: self._waiting.wake(int(subscription_id)), self._waiting.wake_all
+        )
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        return None
+        self._stop_listening()
 
     async def declare(self, subscriptions: Sequence[Subscription]) -> None:
         wanted = sorted(subscriptions, key=lambda s: (s.topic, s.name))
@@ -146,10 +156,13 @@ class SqlBus:
         yield from settle_script(self._keyed(settled), now)
 
     def committed(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> None:
-        """Wake a receiver in this process for each message."""
-        for message in messages:
-            for known in self._by_topic.get(message.topic, ()):
-                self._waiting.wake(known.id)
+        """Wake a receiver for each message."""
+        self._wake(
+            known.id
+            for message in messages
+            for known in self._by_topic.get(message.topic, ())
+            if _wants(known.subscription, message)
+        )
 
     def _learn(self, refs: Sequence[DeliveryRef]) -> Script[None]:
         """Look again if one of these is in a subscription that another process has declared since."""
@@ -173,9 +186,11 @@ class SqlBus:
         if any((topic, subscription) not in self._known for topic in topics):
             await self._refresh()
         wanted = [known for topic in topics if (known := self._known.get((topic, subscription))) is not None]
-        return await self._waiting.receive(
-            [known.id for known in wanted], limit, wait_seconds, lambda: self._take(wanted, limit, lock_seconds)
-        )
+        ids = [known.id for known in wanted]
+        taken = await self._waiting.receive(ids, limit, wait_seconds, lambda: self._take(wanted, limit, lock_seconds))
+        if len(taken) >= limit:
+            self._tell(ids)  # There may be more than the receivers of this process can take.
+        return taken
 
     async def _take(self, wanted: Sequence[_Known], limit: int, lock_seconds: float) -> list[Delivery]:
         ids = [known.id for known in wanted]
@@ -242,8 +257,13 @@ class SqlBus:
         self._wake(subscription_id for _, subscription_id in keys)
 
     def _wake(self, subscription_ids: Iterable[int]) -> None:
-        for subscription_id in subscription_ids:
-            self._waiting.wake(subscription_id)
+        """Wake a receiver of this process for each message; only if none waits here, those of other processes."""
+        counts = Counter(subscription_ids)
+        woken_here = {id_ for id_, count in counts.items() if self._waiting.wake(id_, count)}
+        self._tell(id_ for id_ in counts if id_ not in woken_here)
+
+    def _tell(self, subscription_ids: Iterable[int]) -> None:
+        self._wakeups.tell(f"{SUBSCRIPTION}{subscription_id}" for subscription_id in subscription_ids)
 
     async def renew(self, refs: Sequence[DeliveryRef], lock_seconds: float) -> list[bool]:
         now = self._clock.now()
@@ -282,7 +302,7 @@ class SqlBus:
             return back
 
         back = await self._store.write(script)
-        self._wake({self._known[ref.topic, ref.subscription].id for ref in back})
+        self._wake(self._known[ref.topic, ref.subscription].id for ref in back)
         return back
 
     # --- Looking -----------------------------------------------------------------------------------------------------
@@ -331,12 +351,15 @@ class SqlBus:
         await self._store.write(self._upkeep.expire_script)
 
 
+def _wants(subscription: Subscription, message: Message) -> bool:
+    return all(message.properties.get(name) == value for name, value in subscription.where.items())
+
+
 def _rows(message: Message, wanting: Sequence[_Known], now: Instant, is_unique: bool) -> Iterable[tuple[Any, ...]]:
     """A row for each subscription whose filter the message passes."""
     properties: str | None = None
     for known in wanting:
-        where = known.subscription.where
-        if any(message.properties.get(name) != value for name, value in where.items()):
+        if not _wants(known.subscription, message):
             continue
         properties = properties or _encode(message.properties).decode()
         visible_at = message.deliver_at or now
