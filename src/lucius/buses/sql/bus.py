@@ -34,7 +34,8 @@ from lucius.ports.bus import (
     tenant_of,
 )
 from lucius.ports.clock import Clock
-from lucius.sql.database import Database, Fetch, Row, Run, Script
+from lucius.sql.database import Database, Fetch, Row, Run, RunAgain, Script
+from lucius.sql.together import together
 from lucius.sql.wakeups import wakeups_of
 
 T = TypeVar("T")
@@ -110,7 +111,7 @@ class SqlBus:
     def _refresh_script(self) -> Script[None]:
         known: dict[tuple[str, str], _Known] = {}
         by_topic: dict[str, list[_Known]] = {}
-        for row in (yield Fetch(statements.SUBSCRIPTIONS)):
+        for row in sorted((yield Fetch(statements.SUBSCRIPTIONS)), key=_subscription_id):
             one = _Known(row[0], read_subscription(row))
             known[row[1], row[2]] = one
             by_topic.setdefault(row[1], []).append(one)
@@ -140,20 +141,42 @@ class SqlBus:
     ) -> Script[None]:
         """Publish and settle as part of somebody's transaction. `are_unique`: nobody publishes these ids again, so they
         need not be remembered to find duplicates."""
-        now = self._clock.now()
-        if messages:
-            # Another process may have declared a subscription since this one last looked.
-            by_topic: dict[str, list[_Known]] = {}
-            topics = sorted({message.topic for message in messages})
-            for row in (yield Fetch(statements.SUBSCRIPTIONS_OF, [topics])):
-                by_topic.setdefault(row[1], []).append(_Known(row[0], read_subscription(row)))
-            rows = [
-                row for message in messages for row in _rows(message, by_topic.get(message.topic, ()), now, are_unique)
-            ]
-            if rows:
-                yield Run(statements.PUBLISH_BY_TENANT, rows, in_one_statement=True)
         yield from self._learn(settled)
+        yield from together([self._enlisted(messages, settled, are_unique)], self.database.is_shared)
+
+    def _enlisted(self, messages: Sequence[Message], settled: Sequence[DeliveryRef], are_unique: bool) -> Script[None]:
+        now = self._clock.now()
+        if are_unique:
+            # What is settled in the transaction that publishes it was never there. It could not be settled by a
+            # statement that is run together with the one that publishes it.
+            gone = {ref.message_id for ref in settled}
+            messages = [message for message in messages if message.id not in gone]
+        rows = [
+            row
+            for message in messages
+            for row in _rows(message, self._by_topic.get(message.topic, ()), now, are_unique)
+        ]
+        if rows:
+            yield Run(statements.PUBLISH_BY_TENANT, rows, in_one_statement=True)
         yield from settle_script(self._keyed(settled), now)
+        if messages:
+            topics = sorted({message.topic for message in messages})
+            found = yield Fetch(statements.SUBSCRIPTIONS_OF, [topics])
+            if self._note(topics, found):
+                raise RunAgain("another process has declared a subscription since this one last looked")
+
+    def _note(self, topics: Sequence[str], rows: Sequence[Row]) -> bool:
+        """Remember the subscriptions of these topics; whether others were remembered before."""
+        by_topic: dict[str, list[_Known]] = {topic: [] for topic in topics}
+        for row in sorted(rows, key=_subscription_id):
+            by_topic[row[1]].append(_Known(row[0], read_subscription(row)))
+        if all(self._by_topic.get(topic, []) == known for topic, known in by_topic.items()):
+            return False
+        self._by_topic |= {topic: known for topic, known in by_topic.items() if known}
+        self._known |= {
+            (one.subscription.topic, one.subscription.name): one for known in by_topic.values() for one in known
+        }
+        return True
 
     def committed(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> None:
         """Wake a receiver for each message."""
@@ -349,6 +372,10 @@ class SqlBus:
     async def upkeep(self) -> None:
         await self._refresh()
         await self._store.write(self._upkeep.expire_script)
+
+
+def _subscription_id(row: Row) -> int:
+    return int(row[0])
 
 
 def _wants(subscription: Subscription, message: Message) -> bool:
