@@ -20,6 +20,8 @@ class Fetch(NamedTuple):
 
     sql: str
     args: Sequence[Any] = ()
+    is_alone: bool = False
+    """It is the only statement of its script, and so needs no transaction around it."""
 
 
 class Run(NamedTuple):

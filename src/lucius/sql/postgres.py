@@ -172,7 +172,7 @@ class PostgresDatabase:
         for _ in range(TRIES_MAX):
             try:
                 async with self._connected() as connection:
-                    return await self._transact(connection, script, read_only=False)
+                    return await _write(connection, script)
             except _RACED as error:
                 raced = error
         raise DatabaseUnavailable(f"{self.name}: gave up after {TRIES_MAX} races: {raced}") from raced
@@ -189,22 +189,11 @@ class PostgresDatabase:
             except StopIteration as stop:
                 result: T = stop.value
                 return result
-            alone.close()
-            return await self._transact(connection, script, read_only=True)
+            return await _transact(connection, script, read_only=True)
 
     async def scan(self, script: Callable[[], Script[T]]) -> T:
         async with self._list_slots, self._connected() as connection:
-            return await self._transact(connection, script, read_only=True, seconds_max=self._list_seconds_max)
-
-    async def _transact(
-        self, connection: Any, script: Callable[[], Script[T]], read_only: bool, seconds_max: float | None = None
-    ) -> T:
-        isolation = "repeatable_read" if read_only else "read_committed"
-        async with connection.transaction(isolation=isolation, readonly=read_only):
-            _check_writable(connection)
-            if seconds_max is not None:
-                return await _drive_within(connection, script(), seconds_max)
-            return await _drive(connection, script())
+            return await _transact(connection, script, read_only=True, seconds_max=self._list_seconds_max)
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Any]:
@@ -221,11 +210,35 @@ class PostgresDatabase:
             raise DatabaseUnavailable(f"{self.name}: {type(error).__name__}: {error}") from error
 
 
+async def _write(connection: Any, script: Callable[[], Script[T]]) -> T:
+    only = script()
+    try:
+        first = next(only)
+        if isinstance(first, Fetch) and first.is_alone:
+            only.send(await _run_alone(connection, first))
+            raise RuntimeError(f"a script goes on after a statement that it said was its only one: {first.sql}")
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    return await _transact(connection, script, read_only=False)
+
+
+async def _transact(
+    connection: Any, script: Callable[[], Script[T]], read_only: bool, seconds_max: float | None = None
+) -> T:
+    isolation = "repeatable_read" if read_only else "read_committed"
+    async with connection.transaction(isolation=isolation, readonly=read_only):
+        _check_writable(connection)
+        if seconds_max is not None:
+            return await _drive_within(connection, script(), seconds_max)
+        return await _drive(connection, script())
+
+
 async def _run_alone(connection: Any, statement: Fetch | Run) -> Sequence[Row]:
     """Run a statement outside a transaction."""
     try:
         return await run(connection, statement)
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, TimeoutError):
         # Between preparing and running it, the server is in a transaction that the driver knows nothing of.
         connection.terminate()
         raise
