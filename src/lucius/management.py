@@ -19,6 +19,7 @@ from lucius.ports.ledger import Ledger
 from lucius.ports.readiness import Check, NotReady
 from lucius.ports.registry import Registry
 from lucius.runbooks.opening import Runbooks, RunbooksOff
+from lucius.sql.wakeups import Wakeups
 from lucius.telemetry.metrics import MetricsObserver
 from lucius.usecases.readiness import Readiness
 from lucius.usecases.sightings import Sightings
@@ -38,6 +39,7 @@ def manage(
     runbooks: Runbooks | RunbooksOff,
     registry: Registry | None = None,
     sightings: Sightings | None = None,
+    wakeups: Wakeups | None = None,
 ) -> Management:
     tables = None if isinstance(runbooks, RunbooksOff) else runbooks.turns.database
 
@@ -46,6 +48,7 @@ def manage(
         if registry is not None:
             snapshot = registry.snapshot()
             metrics.show_registry(len(registry.problems), registry.stale_seconds)
+        metrics.show_wakeups(wakeups is not None and wakeups.is_working)
         await metrics.collect(ledger, bus, snapshot, tables, sightings)
         return metrics.render()
 
@@ -71,6 +74,17 @@ def notifications_check(notifications: Notifications) -> Check:
         return "recorded" if notifications.databases else "off"
 
     return Check(name="notifications", look=look, is_vital=False)
+
+
+def wakeup_checks(wakeups: Wakeups) -> list[Check]:
+    """None where processes cannot wake each other, or need not."""
+
+    async def check_wakeups() -> str:
+        if wakeups.problem is not None:
+            raise NotReady(f"polls for what other processes do: {wakeups.problem}")
+        return "woken by other processes" if wakeups.is_working else "connecting; polls until then"
+
+    return [Check(name="wakeups", look=check_wakeups, is_vital=False)] if wakeups.is_used else []
 
 
 def app_checks(

@@ -166,6 +166,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     operation_jobs_max: int = 100_000
     """Jobs that one bulk operation may act on."""
     postgres_pool_max: int = 8
+    postgres_listen: str = "auto"
+    """`auto`: processes that share PostgreSQL wake each other by LISTEN and NOTIFY, and poll where that does not work.
+    `off`: they poll."""
     clock_skew_seconds_max: float = 30.0
     """On a shared ledger: how far this machine's clock may be from the database's."""
     dead_message_seconds: int = 1_209_600

@@ -132,3 +132,36 @@ async def test_a_receiver_that_is_woken_looks_even_where_others_wait() -> None:
         assert await receivers[0] == ["one"]
     for receiver in receivers[1:]:
         receiver.cancel()
+
+
+async def test_a_message_that_comes_while_the_only_receiver_looks_is_found_without_waiting_for_the_next_look() -> None:
+    inbox, waiting = Inbox(), Waiting[str](look_seconds=WAIT_SECONDS)
+
+    async def look_too_early() -> list[str]:
+        found = await inbox.take()
+        if inbox.looks == 1:
+            inbox.messages.append("one")
+            assert not waiting.wake("lane"), "nobody sleeps"
+        return found
+
+    async with asyncio.timeout(TEST_SECONDS_MAX):
+        assert await waiting.receive(["lane"], 2, WAIT_SECONDS, look_too_early) == ["one"]
+
+
+async def test_waking_all_wakes_one_receiver_of_each_queue() -> None:
+    inbox, waiting = Inbox(), Waiting[str](look_seconds=WAIT_SECONDS)
+    lanes = ("first", "second")
+    receivers = {
+        lane: [asyncio.create_task(waiting.receive([lane], 2, WAIT_SECONDS, inbox.take)) for _ in range(3)]
+        for lane in lanes
+    }
+    await _asleep()
+    looks = inbox.looks
+    inbox.messages.extend(["one", "two"])
+    waiting.wake_all()
+    async with asyncio.timeout(TEST_SECONDS_MAX):
+        for lane in lanes:
+            await asyncio.wait(receivers[lane], return_when=asyncio.FIRST_COMPLETED)
+    assert inbox.looks - looks == len(lanes)
+    for task in (task for tasks in receivers.values() for task in tasks):
+        task.cancel()

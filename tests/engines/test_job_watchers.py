@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from lucius.domain.attempt import Verdict
 from lucius.domain.job import Job
 from lucius.engines.job_watchers import JobWatchers
+from lucius.sql.wakeups import Wakeups
 from lucius.testing.job_scenario import JobScenario
 from lucius.testing.ledger_driver import result
 from lucius.testing.samples import ManualClock
@@ -60,3 +62,50 @@ async def test_a_wait_that_nobody_wants_any_more_is_forgotten(jobs: tuple[Job, J
     await asyncio.sleep(0)
     assert watchers._by_job == {}
     watchers.notify(job)
+
+
+class Told(Wakeups):
+    """What one process tells is what another one hears."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._wakes: dict[str, Callable[[str], object]] = {}
+        self._wake_all: list[Callable[[], None]] = []
+
+    def tell(self, names: Iterable[str]) -> None:
+        self.names.extend(names)
+
+    def listen(self, kind: str, wake: Callable[[str], object], wake_all: Callable[[], None]) -> Callable[[], None]:
+        self._wakes[kind] = wake
+        self._wake_all.append(wake_all)
+        return lambda: None
+
+    def hear(self, name: str) -> None:
+        self._wakes[name[0]](name[1:])
+
+    def hear_all(self) -> None:
+        for wake_all in self._wake_all:
+            wake_all()
+
+
+async def test_another_process_that_is_told_of_an_end_ends_both_waits_and_of_a_change_only_one(
+    jobs: tuple[Job, Job],
+) -> None:
+    job, ended = jobs
+    here, there = Told(), Told()
+    JobWatchers(there).notify(job)
+    JobWatchers(there).notify(ended)
+    changed_name, ended_name = there.names
+    watchers = JobWatchers(here)
+    watchers.listen()
+    change = watchers.wait(job.job_id, PATIENCE_SECONDS, False)
+    end = watchers.wait(job.job_id, PATIENCE_SECONDS, True)
+    other = watchers.wait("another job", PATIENCE_SECONDS, False)
+    here.hear(changed_name)
+    assert (change.done(), end.done()) == (True, False)
+    here.hear(ended_name)
+    assert (end.done(), other.done()) == (True, False)
+    here.hear_all()
+    assert other.done()
+    await asyncio.sleep(0)
+    assert watchers._by_hash == {}

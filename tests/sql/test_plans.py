@@ -71,6 +71,7 @@ SQLITE = SHARED | {
 POSTGRES = SHARED | {
     "lock jobs": ledger.LOCK_JOBS,
     "ready across": bus.READY_ACROSS,
+    "take across": bus.TAKE_ACROSS,
     "is any ready": bus.IS_ANY_READY,
     "lock": bus.LOCK,
     "renew": bus.RENEW,

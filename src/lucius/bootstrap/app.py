@@ -26,7 +26,7 @@ from lucius.ledgers.sql.deadlines import LOOK_SECONDS as DEADLINES_SECONDS
 from lucius.ledgers.sql.deadlines import JobDeadlines
 from lucius.local_secrets import callback_keys, data_folder_errors, is_embedded, with_secrets
 from lucius.local_tenant_files import LocalTenantFiles
-from lucius.management import app_checks, clock_check, manage, notifications_check
+from lucius.management import app_checks, clock_check, manage, notifications_check, wakeup_checks
 from lucius.notifiers import NotificationSender
 from lucius.notifiers.operators import Notifications
 from lucius.ports.audit import AuditSource
@@ -41,6 +41,7 @@ from lucius.runbooks.opening import Runbooks, RunbooksOff
 from lucius.settings import Settings, SettingsError
 from lucius.sql import schema
 from lucius.sql.database import Database, DatabaseUnavailable
+from lucius.sql.wakeups import wakeups_of
 from lucius.telemetry.log_observer import LogObserver
 from lucius.telemetry.metrics import MetricsObserver
 from lucius.telemetry.traces import open_traces
@@ -162,8 +163,9 @@ async def open_app(
         signer = secrets.follow(TokenSigner(callback_keys(settings)))
         urls = CallbackUrls.under(settings.public_url)
         outbox = OutboxEngine(
-            ledger, bus, clock, signer, urls, observer, engine_settings(settings, reconciles), traces.trace
-        )
+            ledger, bus, clock, signer, urls, observer, engine_settings(settings, reconciles), traces.trace,
+            wakeups_of(database),
+        )  # fmt: skip
         engine: Engine = outbox
         if settings.engine == TEMPORAL:
             # The outbox engine finishes the jobs that it accepted earlier.
@@ -212,6 +214,7 @@ async def open_app(
         authenticator = Authenticator(settings, key_source=secrets.api_keys())
         checks = app_checks(ledger, bus, engine, registry, authenticator, runbooks, schedules)
         checks.append(clock_check(clock, skew_seconds_max(settings)))
+        checks += wakeup_checks(wakeups_of(database))
         checks += secrets.checks()
         checks += acceptance.rates.checks()
         checks.append(notifications_check(notifications))
@@ -225,7 +228,7 @@ async def open_app(
             replies = Replies(bus, ledger, completion, observer, settings.artifacts_bytes_max, saw)
             await stack.enter_async_context(replies)
             checks.append(Check(name="replies", look=replies.health, is_vital=False))
-        management = manage(checks, metrics, ledger, bus, runbooks, registry, sightings)
+        management = manage(checks, metrics, ledger, bus, runbooks, registry, sightings, wakeups_of(database))
         stack.callback(management.readiness.close)
 
         operations = Operations(

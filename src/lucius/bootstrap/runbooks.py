@@ -15,7 +15,7 @@ from lucius.bootstrap.runbooks_database import opened_for_runbooks
 from lucius.bootstrap.secrets import Secrets, open_secrets
 from lucius.bootstrap.stores import open_clock, open_database, open_identity, open_stores, skew_seconds_max
 from lucius.local_secrets import callback_keys, with_secrets
-from lucius.management import Management, clock_check, manage, registry_check, runbook_checks
+from lucius.management import Management, clock_check, manage, registry_check, runbook_checks, wakeup_checks
 from lucius.ports.bus import Bus
 from lucius.ports.clock import Clock
 from lucius.ports.observer import Observer, Observers
@@ -30,6 +30,7 @@ from lucius.settings import Settings, SettingsError
 from lucius.sql import schema
 from lucius.sql.database import Database
 from lucius.sql.sqlite import SqliteDatabase
+from lucius.sql.wakeups import wakeups_of
 from lucius.telemetry.log_observer import LogObserver
 from lucius.telemetry.metrics import MetricsObserver
 
@@ -122,7 +123,8 @@ async def open_runbooks_alone(
             raise SettingsError(runbooks.why)
         checks = [*runbook_checks(ledger, bus, runbooks, schedules), registry_check(registry)]
         checks.append(clock_check(clock, skew_seconds_max(settings)))
+        checks += wakeup_checks(wakeups_of(database))
         checks += secrets.checks()
-        management = manage(checks, metrics, ledger, bus, runbooks)
+        management = manage(checks, metrics, ledger, bus, runbooks, wakeups=wakeups_of(database))
         stack.callback(management.readiness.close)
         yield management

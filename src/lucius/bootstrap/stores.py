@@ -56,6 +56,8 @@ def open_database_at(address: str, settings: Settings, statement_seconds: float 
         path = Path(address.removeprefix("sqlite:///"))
         return SqliteDatabase(path, settings.lists_max, settings.list_seconds_max)
     if address.startswith(("postgresql://", "postgres://")):
+        if settings.postgres_listen not in ("auto", "off"):
+            raise SettingsError(f"LUCIUS_POSTGRES_LISTEN={settings.postgres_listen!r}: must be auto or off")
         from lucius.sql.postgres import STATEMENT_SECONDS, PostgresDatabase
 
         return PostgresDatabase(
@@ -64,6 +66,7 @@ def open_database_at(address: str, settings: Settings, statement_seconds: float 
             settings.lists_max,
             settings.list_seconds_max,
             statement_seconds or STATEMENT_SECONDS,
+            listens=settings.postgres_listen == "auto",
         )
     return None
 

@@ -1,14 +1,16 @@
 """Receivers that wait for messages: few of them look, however many wait.
 
 A published message wakes one receiver. Messages that become deliverable unannounced (a lock or a delay ends, another
-process publishes) are found by one receiver per queue that is woken at a fixed interval. A receiver that finds as
-many as it can take wakes two more, so a backlog is taken up quickly, and a crowd with nothing to do stays asleep. One
-whose time is over looks a last time only where nobody else waits.
+process publishes) are found by one receiver per queue that is woken at an interval. A receiver that finds as many as it
+can take wakes two more, so a backlog is taken up quickly, and a crowd with nothing to do stays asleep. One whose time
+is over looks a last time only where nobody else waits. A message that is published while a receiver looks may come too
+late for that look: the receiver looks once more.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Hashable
 from typing import Generic, TypeVar
 
@@ -21,18 +23,38 @@ WOKEN_BY_A_FULL_TAKE = 2
 class Waiting(Generic[K]):
     """The waiting receivers of a bus, each known under the keys of all the queues it receives from."""
 
-    def __init__(self, look_seconds: float) -> None:
+    def __init__(self, look_seconds: float, interval: Callable[[float], float] = float) -> None:
+        """`interval` says how long to wait until the next look now, given `look_seconds`."""
         self._look_seconds = look_seconds
+        self._interval = interval
         self._asleep: dict[K, dict[asyncio.Future[bool], Collection[K]]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._unnoticed: Counter[K] = Counter()
+        """How often a message of each queue woke nobody: somebody may be looking, and too early to see it."""
+        self._woken_all = 0
 
-    def wake(self, key: K, count: int = 1) -> None:
-        """Wake those who have waited longest for this queue."""
-        for _ in range(count):
+    def wake(self, key: K, count: int = 1) -> bool:
+        """Wake those who have waited longest for this queue; whether somebody was."""
+        for woken in range(count):
             receiver = next(iter(self._asleep.get(key, ())), None)
             if receiver is None:
-                return
+                self._unnoticed[key] += not woken
+                return woken > 0
             self._wake(receiver, self._asleep[key][receiver])
+        return True
+
+    def wake_all(self) -> None:
+        """Something may have been published anywhere: one receiver of every queue looks."""
+        self._woken_all += 1
+        self._wake_one_each()
+
+    def _wake_one_each(self) -> None:
+        seen: set[K] = set()
+        for key in list(self._asleep):
+            if key not in seen and key in self._asleep:
+                receiver, keys = next(iter(self._asleep[key].items()))
+                seen.update(keys)
+                self._wake(receiver, keys)
 
     async def receive(
         self, keys: Collection[K], limit: int, seconds: float, take: Callable[[], Awaitable[list[T]]]
@@ -40,15 +62,25 @@ class Waiting(Generic[K]):
         """What `take`, which takes at most `limit`, finds now or within so many seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        taken = [] if seconds > 0 and keys and self._others_wait(keys) else await take()
+        taken = [] if seconds > 0 and keys and self._others_wait(keys) else await self._look(keys, take)
         while not taken and keys and loop.time() < deadline:
             is_woken = await self._sleep(keys, deadline)
             if is_woken or not self._others_wait(keys):
-                taken = await take()
+                taken = await self._look(keys, take)
         if len(taken) >= limit:
             for key in keys:
                 self.wake(key, WOKEN_BY_A_FULL_TAKE)
         return taken
+
+    async def _look(self, keys: Collection[K], take: Callable[[], Awaitable[list[T]]]) -> list[T]:
+        while True:
+            before = self._count_unnoticed(keys)
+            taken = await take()
+            if taken or self._count_unnoticed(keys) == before:
+                return taken
+
+    def _count_unnoticed(self, keys: Collection[K]) -> int:
+        return self._woken_all + sum(self._unnoticed[key] for key in keys)
 
     def _others_wait(self, keys: Collection[K]) -> bool:
         """Whether others wait for each of these queues already: the next message is theirs."""
@@ -83,16 +115,10 @@ class Waiting(Generic[K]):
 
     def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is None:
-            self._timer = loop.call_later(self._look_seconds, self._look, loop)
+            self._timer = loop.call_later(self._interval(self._look_seconds), self._look_now, loop)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wake one receiver for every queue that somebody waits for."""
+    def _look_now(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
-        seen: set[K] = set()
-        for key in list(self._asleep):
-            if key not in seen and key in self._asleep:
-                receiver, keys = next(iter(self._asleep[key].items()))
-                seen.update(keys)
-                self._wake(receiver, keys)
-        if seen:
+        if self._asleep:
+            self._wake_one_each()
             self._look_later(loop)

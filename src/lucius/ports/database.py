@@ -20,6 +20,8 @@ class Fetch(NamedTuple):
 
     sql: str
     args: Sequence[Any] = ()
+    is_alone: bool = False
+    """It is the only statement of its script, and so needs no transaction around it."""
 
 
 class Run(NamedTuple):
@@ -31,7 +33,15 @@ class Run(NamedTuple):
     """The rows may be locked in any order: no other transaction locks them, or the one that does is run again."""
 
 
+class Together(NamedTuple):
+    """Run these in one round trip; returns a list with the rows of each. None of them may depend on what another one
+    writes, and no two may write the same row. Only for a database that is shared; see `lucius.sql.together`."""
+
+    statements: Sequence[Fetch | Run]
+
+
 Script = Generator[Fetch | Run, Sequence[Row], T]
+"""`lucius.sql.together` makes scripts that also yield `Together`."""
 
 
 class DatabaseUnavailable(Exception):

@@ -76,12 +76,13 @@ class Engine(AbstractAsyncContextManager["Engine"], Protocol):
         ...
 
     def wait_for_change(self, job_id: str, timeout_seconds: float, until_ended: bool = False) -> asyncio.Future[bool]:
-        """Wait until this process writes a change of the job, or its end; False if it times out. What is written after
-        this call counts, even before it is awaited. Other processes may change the job too: look again at least every
-        `changes_elsewhere_seconds`."""
+        """Wait until this process writes a change of the job, or its end, or may have been told of one by another
+        process; False if it times out. What is written after this call counts, even before it is awaited. Other
+        processes may change the job without telling: look again at least every `changes_elsewhere_seconds`."""
         ...
 
-    changes_elsewhere_seconds: float
+    @property
+    def changes_elsewhere_seconds(self) -> float: ...
 
     def checks(self) -> list[Check]:
         """Checks of its own parts and of what it depends on besides ledger and bus."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from lucius.domain.errors import CallerError
-from lucius.ports.database import Database, DatabaseOwned, DatabaseUnavailable, Fetch, Row, Run, Script
+from lucius.ports.database import Database, DatabaseOwned, DatabaseUnavailable, Fetch, Row, Run, Script, Together
 
 __all__ = [
     "LISTS_MAX", "LIST_SECONDS_MAX", "Database", "DatabaseOwned", "DatabaseUnavailable", "Fetch", "Row", "Run",
-    "RunAgain", "Script", "query_too_slow",
+    "RunAgain", "Script", "Together", "query_too_slow",
 ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import NamedTuple
 
 _RULES = (
     (re.compile(r"= ANY\((\$\d+)(?:::\w+\[\])?\)"), r"IN (SELECT value FROM json_each(\1))"),
@@ -79,3 +80,28 @@ def for_all_rows(sql: str, types: tuple[str, ...]) -> str | None:
 
 def _given(part: str) -> str:
     return _ARGUMENT.sub(r"given.a\1", part)
+
+
+class Part(NamedTuple):
+    """One statement of several that become one."""
+
+    sql: str
+    arguments: int
+    returns_rows: bool
+
+
+@lru_cache(maxsize=512)
+def in_one_statement(parts: tuple[Part, ...]) -> str:
+    """All of them as one statement of PostgreSQL, with their arguments laid end to end. Its only row has an array of
+    rows for each part that returns some. Those parts are run first, in their order."""
+    tables, arrays, given = [], [], 0
+    for place, part in enumerate(parts):
+        tables.append(f"p{place} AS ({_shifted(part.sql, given)})")
+        if part.returns_rows:
+            arrays.append(f"ARRAY(SELECT ROW(p{place}.*) FROM p{place})")  # noqa: S608 - of names made here
+        given += part.arguments
+    return f"WITH {', '.join(tables)} SELECT {', '.join(arrays) or '1'}"
+
+
+def _shifted(sql: str, by: int) -> str:
+    return _ARGUMENT.sub(lambda found: f"${int(found[1]) + by}", sql) if by else sql

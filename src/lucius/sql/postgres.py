@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -19,7 +20,6 @@ from lucius.sql.database import (
     Script,
     query_too_slow,
 )
-from lucius.sql.dialect import for_all_rows
 
 try:
     import asyncpg
@@ -30,6 +30,8 @@ except ImportError as error:  # pragma: no cover - exercised by installing witho
 
 from lucius.sql.postgres_hosts import CONNECT_SECONDS, Hosts, ServerMoved, ServerReadOnly, is_read_only
 from lucius.sql.postgres_lock import ProgramLock
+from lucius.sql.postgres_statements import run
+from lucius.sql.postgres_wakeups import PostgresWakeups
 from lucius.sql.postgres_watch import ServerWatch
 from lucius.sql.programs import session_name
 from lucius.sql.schema import VERSION
@@ -39,8 +41,8 @@ T = TypeVar("T")
 
 TRIES_MAX = 5
 """How often a transaction is run again after a deadlock or a race with another process."""
-MANY_ROWS = 8
-"""From so many rows on, one statement over arrays is cheaper than one a row."""
+STATEMENTS_PREPARED_MAX = 256
+"""On each connection. Turns have many forms, each of which is one statement."""
 STATEMENT_SECONDS = 30.0
 """The longest that a statement takes, and that a transaction waits for its next one: a process that vanished with its
 machine, without a word, keeps its locks no longer."""
@@ -77,8 +79,10 @@ class PostgresDatabase:
         list_seconds_max: float = LIST_SECONDS_MAX,
         statement_seconds: float = STATEMENT_SECONDS,
         program_version: int = VERSION,
+        listens: bool = True,
     ) -> None:
-        """`program_version`: the schema version of this program, for which it holds a lock on the database."""
+        """`program_version`: the schema version of this program, for which it holds a lock on the database. `listens`:
+        whether processes wake each other, on a further connection as soon as somebody waits to be woken."""
         parts = urlsplit(url)
         hosts = parts.netloc.rpartition("@")[2] or "a local socket"
         self.name = f"PostgreSQL {parts.path.lstrip('/') or 'database'} at {hosts}"
@@ -89,7 +93,8 @@ class PostgresDatabase:
         self._list_seconds_max = list_seconds_max
         self._pool: asyncpg.Pool[Any] | None = None
         self._program_version = program_version
-        self._options = {
+        self._options: dict[str, Any] = {
+            "statement_cache_size": STATEMENTS_PREPARED_MAX,
             "command_timeout": statement_seconds,
             "server_settings": {
                 "synchronous_commit": "on",
@@ -100,6 +105,7 @@ class PostgresDatabase:
         }
         self._lock = ProgramLock(self.name, program_version, lambda: self._connect(**self._options), self._too_new)
         self._watch = ServerWatch(self.name, self._hosts, self._drop_connections, self._reopen)
+        self.wakeups = PostgresWakeups(self.name, self._connect_wakeups, listens)
 
     async def __aenter__(self) -> PostgresDatabase:
         try:
@@ -114,6 +120,7 @@ class PostgresDatabase:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.wakeups.close()
         await self._watch.stop()
         await self._close_pool()
         await self._lock.release()
@@ -124,6 +131,10 @@ class PostgresDatabase:
         except ServerMoved as error:
             self._watch.lose(_said(error))
             raise
+
+    async def _connect_wakeups(self) -> Any:
+        settings = self._options["server_settings"] | {"synchronous_commit": "off"}
+        return await self._connect(**(self._options | {"server_settings": settings}))
 
     async def _too_new(self, connection: Any) -> str | None:
         state = await _drive(connection, read_state(is_shared=True))
@@ -145,6 +156,7 @@ class PostgresDatabase:
 
     def _drop_connections(self) -> None:
         self._lock.drop()
+        self.wakeups.drop()
         if self._pool is not None:
             self._pool.terminate()
 
@@ -159,39 +171,83 @@ class PostgresDatabase:
     async def write(self, script: Callable[[], Script[T]]) -> T:
         for _ in range(TRIES_MAX):
             try:
-                return await self._transact(script, read_only=False)
+                async with self._connected() as connection:
+                    return await _write(connection, script)
             except _RACED as error:
                 raced = error
         raise DatabaseUnavailable(f"{self.name}: gave up after {TRIES_MAX} races: {raced}") from raced
 
     async def read(self, script: Callable[[], Script[T]]) -> T:
-        return await self._transact(script, read_only=True)
+        """A statement by itself sees one state: only a script that goes on to a second one needs a transaction, and is
+        run anew in it."""
+        async with self._connected() as connection:
+            alone = script()
+            try:
+                rows = await _run_alone(connection, next(alone))
+                _check_writable(connection)
+                alone.send(rows)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            return await _transact(connection, script, read_only=True)
 
     async def scan(self, script: Callable[[], Script[T]]) -> T:
-        async with self._list_slots:
-            return await self._transact(script, read_only=True, seconds_max=self._list_seconds_max)
+        async with self._list_slots, self._connected() as connection:
+            return await _transact(connection, script, read_only=True, seconds_max=self._list_seconds_max)
 
-    async def _transact(self, script: Callable[[], Script[T]], read_only: bool, seconds_max: float | None = None) -> T:
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Any]:
         if self._lock.problem is not None:
             raise DatabaseUnavailable(f"{self.name} {self._lock.problem}: upgrade LUCIUS")
-        isolation = "repeatable_read" if read_only else "read_committed"
         try:
             with self._watch.transaction():
-                async with (
-                    self._acquire() as connection,
-                    connection.transaction(isolation=isolation, readonly=read_only),
-                ):
-                    if is_read_only(connection):
-                        # What it has may be out of date: "there is no such job" must not come from a former primary.
-                        raise ServerReadOnly
-                    if seconds_max is not None:
-                        return await _drive_within(connection, script(), seconds_max)
-                    return await _drive(connection, script())
+                async with self._acquire() as connection:
+                    yield connection
         except _READ_ONLY as error:
             self._watch.lose(_said(error))
             raise DatabaseUnavailable(f"{self.name}: {_said(error)}") from error
         except _GONE as error:
             raise DatabaseUnavailable(f"{self.name}: {type(error).__name__}: {error}") from error
+
+
+async def _write(connection: Any, script: Callable[[], Script[T]]) -> T:
+    only = script()
+    try:
+        first = next(only)
+        if isinstance(first, Fetch) and first.is_alone:
+            only.send(await _run_alone(connection, first))
+            raise RuntimeError(f"a script goes on after a statement that it said was its only one: {first.sql}")
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    return await _transact(connection, script, read_only=False)
+
+
+async def _transact(
+    connection: Any, script: Callable[[], Script[T]], read_only: bool, seconds_max: float | None = None
+) -> T:
+    isolation = "repeatable_read" if read_only else "read_committed"
+    async with connection.transaction(isolation=isolation, readonly=read_only):
+        _check_writable(connection)
+        if seconds_max is not None:
+            return await _drive_within(connection, script(), seconds_max)
+        return await _drive(connection, script())
+
+
+async def _run_alone(connection: Any, statement: Fetch | Run) -> Sequence[Row]:
+    """Run a statement outside a transaction."""
+    try:
+        return await run(connection, statement)
+    except (asyncio.CancelledError, TimeoutError):
+        # Between preparing and running it, the server is in a transaction that the driver knows nothing of.
+        connection.terminate()
+        raise
+
+
+def _check_writable(connection: Any) -> None:
+    """What a former primary has may be out of date: "there is no such job" must not come from it."""
+    if is_read_only(connection):
+        raise ServerReadOnly
 
 
 async def _leave(connection: Any) -> None:
@@ -201,24 +257,6 @@ async def _leave(connection: Any) -> None:
 
 def _said(error: BaseException) -> str:
     return str(error) or type(error).__name__
-
-
-_types: dict[str, tuple[str, ...]] = {}
-"""Of the arguments of statements that were run for many rows at once."""
-
-
-async def _run_many(connection: Any, statement: Run) -> None:
-    sql, rows = statement.sql, statement.rows
-    if statement.in_one_statement and len(rows) >= MANY_ROWS:
-        types = _types.get(sql)
-        if types is None:
-            prepared = await connection.prepare(sql)
-            types = _types[sql] = tuple(parameter.name for parameter in prepared.get_parameters())
-        whole = for_all_rows(sql, types)
-        if whole is not None:
-            await connection.execute(whole, *map(list, zip(*rows, strict=True)))
-            return
-    await connection.executemany(sql, rows)
 
 
 async def _drive_within(connection: Any, script: Script[T], seconds_max: float) -> T:
@@ -233,19 +271,10 @@ async def _drive_within(connection: Any, script: Script[T], seconds_max: float) 
 
 
 async def _drive(connection: Any, script: Script[T]) -> T:
-    rows: list[Row] = []
     try:
         statement = next(script)
         while True:
-            if isinstance(statement, Fetch):
-                rows = await connection.fetch(statement.sql, *statement.args)
-            elif statement.rows == ((),):
-                await connection.execute(statement.sql)
-                rows = []
-            else:
-                await _run_many(connection, statement)
-                rows = []
-            statement = script.send(rows)
+            statement = script.send(await run(connection, statement))
     except StopIteration as stop:
         result: T = stop.value
         return result

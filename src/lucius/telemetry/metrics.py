@@ -74,6 +74,9 @@ class MetricsObserver(Observer):
         self._failures = counter("lucius_failures", "Failures that no caller waits for.", ("what",))
         self._circuit = tallies.gauge("lucius_circuit_open", "1 while the bus is unreachable.")
         self._circuit.set(0)
+        self._wakeups = tallies.gauge(
+            "lucius_wakeups_working", "1 while other processes can wake this one; else it polls."
+        )
         self._waits = tallies.gauge("lucius_waits_held", "Calls that are held open, by kind.", ("kind",))
         self._waits_refused = counter(
             "lucius_waits_refused", "Calls not held open because too many were.", ("kind", "scope"),
@@ -166,6 +169,9 @@ class MetricsObserver(Observer):
     def failed(self, what: str, error: BaseException) -> None:
         # The first word is the kind; the rest may be an id, which must not be a label.
         self._failures.add(1, (what.partition(" ")[0].rstrip(",:") or "unknown",))
+
+    def show_wakeups(self, is_working: bool) -> None:
+        self._wakeups.set(1 if is_working else 0)
 
     def show_registry(self, problems: int, stale_seconds: float) -> None:
         self._registry_problems.set(problems)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -33,12 +34,17 @@ from lucius.ports.bus import (
     tenant_of,
 )
 from lucius.ports.clock import Clock
-from lucius.sql.database import Database, Fetch, Row, Run, Script
+from lucius.sql.database import Database, Fetch, Row, Run, RunAgain, Script
+from lucius.sql.together import together
+from lucius.sql.wakeups import wakeups_of
 
 T = TypeVar("T")
 
 LOOK_SECONDS = 0.05
-"""How often one of the receivers looks for what another process published; what is published here wakes one at once."""
+"""How often one of the receivers looks for what another process published, if that process cannot wake it; what is
+published here wakes one at once."""
+SUBSCRIPTION = "s"
+"""The kind of the names by which processes wake each other's receivers: the rest is the id of a subscription."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -66,21 +72,28 @@ class SqlBus:
         self._clock = clock
         self._known: dict[tuple[str, str], _Known] = {}
         self._by_topic: dict[str, list[_Known]] = {}
-        self._waiting: Waiting[int] = Waiting(LOOK_SECONDS)
+        self._wakeups = wakeups_of(database)
+        self._waiting: Waiting[int] = Waiting(LOOK_SECONDS, self._wakeups.look_seconds)
+        self._stop_listening: Callable[[], None] = lambda: None
         self._turn = 0
         self._last_tenants: dict[int, str] = {}
         """By subscription: the tenant of the message that this process took last."""
+        self._backlogs: set[tuple[frozenset[int], int]] = set()
+        """Subscriptions that had more than so many messages when a receiver last asked for them."""
         self._too_long = TooLongWaits(clock)
         self._upkeep = Upkeep(clock, dead_seconds)
 
     async def __aenter__(self) -> SqlBus:
         await self._refresh()
+        self._stop_listening = self._wakeups.listen(
+            SUBSCRIPTION, lambda subscription_id: self._waiting.wake(int(subscription_id)), self._waiting.wake_all
+        )
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        return None
+        self._stop_listening()
 
     async def declare(self, subscriptions: Sequence[Subscription]) -> None:
         wanted = sorted(subscriptions, key=lambda s: (s.topic, s.name))
@@ -100,7 +113,7 @@ class SqlBus:
     def _refresh_script(self) -> Script[None]:
         known: dict[tuple[str, str], _Known] = {}
         by_topic: dict[str, list[_Known]] = {}
-        for row in (yield Fetch(statements.SUBSCRIPTIONS)):
+        for row in sorted((yield Fetch(statements.SUBSCRIPTIONS)), key=_subscription_id):
             one = _Known(row[0], read_subscription(row))
             known[row[1], row[2]] = one
             by_topic.setdefault(row[1], []).append(one)
@@ -130,26 +143,51 @@ class SqlBus:
     ) -> Script[None]:
         """Publish and settle as part of somebody's transaction. `are_unique`: nobody publishes these ids again, so they
         need not be remembered to find duplicates."""
-        now = self._clock.now()
-        if messages:
-            # Another process may have declared a subscription since this one last looked.
-            by_topic: dict[str, list[_Known]] = {}
-            topics = sorted({message.topic for message in messages})
-            for row in (yield Fetch(statements.SUBSCRIPTIONS_OF, [topics])):
-                by_topic.setdefault(row[1], []).append(_Known(row[0], read_subscription(row)))
-            rows = [
-                row for message in messages for row in _rows(message, by_topic.get(message.topic, ()), now, are_unique)
-            ]
-            if rows:
-                yield Run(statements.PUBLISH_BY_TENANT, rows, in_one_statement=True)
         yield from self._learn(settled)
+        yield from together([self._enlisted(messages, settled, are_unique)], self.database.is_shared)
+
+    def _enlisted(self, messages: Sequence[Message], settled: Sequence[DeliveryRef], are_unique: bool) -> Script[None]:
+        now = self._clock.now()
+        if are_unique:
+            # What is settled in the transaction that publishes it was never there. It could not be settled by a
+            # statement that is run together with the one that publishes it.
+            gone = {ref.message_id for ref in settled}
+            messages = [message for message in messages if message.id not in gone]
+        rows = [
+            row
+            for message in messages
+            for row in _rows(message, self._by_topic.get(message.topic, ()), now, are_unique)
+        ]
+        if rows:
+            yield Run(statements.PUBLISH_BY_TENANT, rows, in_one_statement=True)
         yield from settle_script(self._keyed(settled), now)
+        if messages:
+            topics = sorted({message.topic for message in messages})
+            found = yield Fetch(statements.SUBSCRIPTIONS_OF, [topics])
+            if self._note(topics, found):
+                raise RunAgain("another process has declared a subscription since this one last looked")
+
+    def _note(self, topics: Sequence[str], rows: Sequence[Row]) -> bool:
+        """Remember the subscriptions of these topics; whether others were remembered before."""
+        by_topic: dict[str, list[_Known]] = {topic: [] for topic in topics}
+        for row in sorted(rows, key=_subscription_id):
+            by_topic[row[1]].append(_Known(row[0], read_subscription(row)))
+        if all(self._by_topic.get(topic, []) == known for topic, known in by_topic.items()):
+            return False
+        self._by_topic |= {topic: known for topic, known in by_topic.items() if known}
+        self._known |= {
+            (one.subscription.topic, one.subscription.name): one for known in by_topic.values() for one in known
+        }
+        return True
 
     def committed(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> None:
-        """Wake a receiver in this process for each message."""
-        for message in messages:
-            for known in self._by_topic.get(message.topic, ()):
-                self._waiting.wake(known.id)
+        """Wake a receiver for each message."""
+        self._wake(
+            known.id
+            for message in messages
+            for known in self._by_topic.get(message.topic, ())
+            if _wants(known.subscription, message)
+        )
 
     def _learn(self, refs: Sequence[DeliveryRef]) -> Script[None]:
         """Look again if one of these is in a subscription that another process has declared since."""
@@ -173,22 +211,57 @@ class SqlBus:
         if any((topic, subscription) not in self._known for topic in topics):
             await self._refresh()
         wanted = [known for topic in topics if (known := self._known.get((topic, subscription))) is not None]
-        return await self._waiting.receive(
-            [known.id for known in wanted], limit, wait_seconds, lambda: self._take(wanted, limit, lock_seconds)
-        )
+        ids = [known.id for known in wanted]
+        taken = await self._waiting.receive(ids, limit, wait_seconds, lambda: self._take(wanted, limit, lock_seconds))
+        if len(taken) >= limit:
+            self._tell(ids)  # There may be more than the receivers of this process can take.
+        return taken
 
     async def _take(self, wanted: Sequence[_Known], limit: int, lock_seconds: float) -> list[Delivery]:
         ids = [known.id for known in wanted]
         too_long = self._too_long.look(ids, lock_seconds)
         if too_long is not None:
             await self._store.write(too_long)
-        if not ids or not await self._store.fetch(statements.IS_ANY_READY, ids, self._clock.now()):
+        if not ids:
             return []
         self._turn += 1
         start = self._turn % len(ids)
         order = ids[start:] + ids[:start]
         by_id = {known.id: known.subscription for known in wanted}
-        return await self._store.write(lambda: self._take_script(order, by_id, limit, lock_seconds))
+        taken: list[Delivery] = []
+        backlog = (frozenset(ids), limit)
+        if backlog not in self._backlogs:
+            taken, is_all = await self._store.write(lambda: self._take_all_script(order, by_id, limit, lock_seconds))
+            if is_all or len(taken) == limit:
+                return taken
+            self._backlogs.add(backlog)
+        elif not await self._store.fetch(statements.IS_ANY_READY, ids, self._clock.now()):
+            self._backlogs.discard(backlog)
+            return []
+        left = limit - len(taken)
+        taken += await self._store.write(lambda: self._take_script(order, by_id, left, lock_seconds))
+        if len(taken) < limit:
+            self._backlogs.discard(backlog)
+        return taken
+
+    def _take_all_script(
+        self, order: list[int], by_id: dict[int, Subscription], limit: int, lock_seconds: float
+    ) -> Script[tuple[list[Delivery], bool]]:
+        """Each tenant's share, in one statement, and whether that is all there is. Nothing is taken if it is more than
+        `limit`, or if something has to be buried."""
+        now = self._clock.now()
+        until = after(now, lock_seconds)
+        after_tenants = [self._last_tenants.get(id_, "") for id_ in order]
+        often = min(subscription.delivery_max for subscription in by_id.values())
+        rows = yield Fetch(statements.TAKE_ACROSS, (order, now, limit, after_tenants, until, often), is_alone=True)
+        if not all(row[9] for row in rows):
+            return [], False
+        ready = [tenants_in_turns([row for row in rows if row[5] == id_]) for id_ in order]
+        for line in ready:
+            if line:
+                self._last_tenants[line[-1][5]] = line[-1][6]
+        taken = [_delivery(by_id[row[5]], row, until) for row in in_turns(ready)]
+        return taken, not tenants_with_more(rows)
 
     def _take_script(
         self, order: list[int], by_id: dict[int, Subscription], limit: int, lock_seconds: float
@@ -242,8 +315,13 @@ class SqlBus:
         self._wake(subscription_id for _, subscription_id in keys)
 
     def _wake(self, subscription_ids: Iterable[int]) -> None:
-        for subscription_id in subscription_ids:
-            self._waiting.wake(subscription_id)
+        """Wake a receiver of this process for each message; only if none waits here, those of other processes."""
+        counts = Counter(subscription_ids)
+        woken_here = {id_ for id_, count in counts.items() if self._waiting.wake(id_, count)}
+        self._tell(id_ for id_ in counts if id_ not in woken_here)
+
+    def _tell(self, subscription_ids: Iterable[int]) -> None:
+        self._wakeups.tell(f"{SUBSCRIPTION}{subscription_id}" for subscription_id in subscription_ids)
 
     async def renew(self, refs: Sequence[DeliveryRef], lock_seconds: float) -> list[bool]:
         now = self._clock.now()
@@ -282,7 +360,7 @@ class SqlBus:
             return back
 
         back = await self._store.write(script)
-        self._wake({self._known[ref.topic, ref.subscription].id for ref in back})
+        self._wake(self._known[ref.topic, ref.subscription].id for ref in back)
         return back
 
     # --- Looking -----------------------------------------------------------------------------------------------------
@@ -331,12 +409,19 @@ class SqlBus:
         await self._store.write(self._upkeep.expire_script)
 
 
+def _subscription_id(row: Row) -> int:
+    return int(row[0])
+
+
+def _wants(subscription: Subscription, message: Message) -> bool:
+    return all(message.properties.get(name) == value for name, value in subscription.where.items())
+
+
 def _rows(message: Message, wanting: Sequence[_Known], now: Instant, is_unique: bool) -> Iterable[tuple[Any, ...]]:
     """A row for each subscription whose filter the message passes."""
     properties: str | None = None
     for known in wanting:
-        where = known.subscription.where
-        if any(message.properties.get(name) != value for name, value in where.items()):
+        if not _wants(known.subscription, message):
             continue
         properties = properties or _encode(message.properties).decode()
         visible_at = message.deliver_at or now

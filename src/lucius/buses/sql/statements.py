@@ -61,6 +61,17 @@ READY_ACROSS = (
 )
 """For each subscription an equal share of each tenant that has something, beginning with the tenant after the given
 one: up to $3 tenants, and in all up to $3 messages or one of each tenant more."""
+TAKE_ACROSS = (
+    f"WITH ready AS MATERIALIZED ({READY_ACROSS}), taken AS ("
+    "UPDATE messages SET visible_at = $5, delivery_count = messages.delivery_count + 1"
+    " WHERE message_seq = ANY(ARRAY(SELECT message_seq FROM ready))"
+    " AND (SELECT COUNT(*) <= $3::bigint AND MAX(delivery_count) < $6::bigint FROM ready) RETURNING message_seq)"
+    " SELECT ready.*, taken.message_seq IS NOT NULL, set_config('synchronous_commit', 'off', true)"
+    " FROM ready LEFT JOIN taken USING (message_seq)"
+)
+"""The same, and lock them until $5, if there are no more than $3 and none was delivered $6 times before. The last
+columns: whether they are locked, and that nobody waits for the disk: a lock that is lost with the server's power only
+means that its message is delivered again."""
 MORE_OF_TENANTS = (
     "SELECT m.* FROM unnest($1::bigint[], $4::text[]) AS s (id, tenant_id) CROSS JOIN LATERAL ("
     f"{_READY_OF_TENANT.format('s.id', 's.tenant_id', '$3::bigint')}) m"

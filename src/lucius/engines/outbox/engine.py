@@ -33,6 +33,7 @@ from lucius.ports.engine import CallbackReply, NewJob, OutboxRetry, Started
 from lucius.ports.ledger import Duplicate, Ledger, LedgerUnavailable, Saturated
 from lucius.ports.observer import Observer
 from lucius.ports.readiness import Check, NotReady
+from lucius.sql.wakeups import Wakeups
 
 
 class EngineSettings(Struct, frozen=True, kw_only=True):
@@ -75,9 +76,11 @@ def _never(spec: JobSpec, step: StepSpec) -> bool:
     return False
 
 
-class OutboxEngine:
-    changes_elsewhere_seconds = 0.5
+CHANGES_ELSEWHERE_SECONDS = 0.5
+"""How often whoever waits for a job looks for changes by other processes, if these cannot wake it."""
 
+
+class OutboxEngine:
     def __init__(
         self,
         ledger: Ledger,
@@ -88,6 +91,7 @@ class OutboxEngine:
         observer: Observer,
         settings: EngineSettings,
         trace: Trace = lambda job, index: None,
+        wakeups: Wakeups | None = None,
     ) -> None:
         self._ledger = ledger
         self._bus = bus
@@ -95,7 +99,7 @@ class OutboxEngine:
         self._observer = observer
         self._settings = settings
         self._compose = composer(clock, signer, urls, trace)
-        self._watchers = JobWatchers()
+        self._watchers = JobWatchers(wakeups)
         self._tasks: list[asyncio.Task[None]] = []
         self._loops: list[asyncio.Task[None]] = []
         self._set_back = SetBack(at_first=False)  # Repair runs at the start anyway.
@@ -127,6 +131,7 @@ class OutboxEngine:
 
     async def __aenter__(self) -> OutboxEngine:
         settings = self._settings
+        self._watchers.listen()
         self._tasks = [
             asyncio.create_task(self._turns.run(), name="turns"),
             asyncio.create_task(self._dispatcher.run(), name="dispatcher"),
@@ -209,6 +214,10 @@ class OutboxEngine:
 
     def wait_for_change(self, job_id: str, timeout_seconds: float, until_ended: bool = False) -> asyncio.Future[bool]:
         return self._watchers.wait(job_id, timeout_seconds, until_ended)
+
+    @property
+    def changes_elsewhere_seconds(self) -> float:
+        return self._watchers.look_seconds(CHANGES_ELSEWHERE_SECONDS)
 
     def checks(self) -> list[Check]:
         return [

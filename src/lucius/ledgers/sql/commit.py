@@ -1,9 +1,10 @@
 """The transaction that writes a turn.
 
-Locks are taken in one order everywhere, so that two turns never wait for each other in a circle: jobs by id, claims by
-key, messages, causes of notifications by key, the counts by minute, and last the in-flight counters by scope, each
-moved once by its net change. These are looked at before anything is written; if another process filled one in between,
-the transaction is rolled back and run again.
+Locks are taken in one order everywhere, so that two turns never wait for each other in a circle: jobs by id,
+causes of notifications by key, claims by key, messages, the counts by minute, and last the in-flight counters by scope,
+each moved once by its net change. These are looked at before anything is written; if another process filled one in
+between, the transaction is rolled back and run again. On a database that others share, all that is read leaves in one
+round trip, then all that is written but for the in-flight counters, which many turns wait for, and then those.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from lucius.notifications.recording import record
 from lucius.ports.bus import DeliveryRef, Message
 from lucius.ports.ledger import Change, CommitOutcome, Committed, Conflict, Duplicate, Limit, Saturated
 from lucius.sql.database import Fetch, Run, RunAgain, Script
+from lucius.sql.together import together
 
 BusScript = Callable[[Sequence[Message], Sequence[DeliveryRef], bool], Script[None]]
 """What an enlisted bus adds to the transaction: see `EnlistingBus.enlisted`."""
@@ -67,34 +69,35 @@ def commit_script(
     `new_policies`: those of the changes, by id, that may not be in the ledger yet."""
     outcomes: dict[str, CommitOutcome] = {}
     updates = [c for c in changes if c.before is not None]
-    if updates:
-        yield from (_lock_and_compare if is_shared else _compare)(updates, outcomes)
     creations = [c for c in changes if c.before is None]
+    readings = []
+    if updates:
+        readings.append((_lock_and_compare if is_shared else _compare)(updates, outcomes))
     if creations:
-        yield from _find_duplicates(creations, outcomes)
-        creations = [c for c in creations if c.after.job_id not in outcomes]
-        yield from _check_limits(changes, creations, outcomes)
-        creations = [c for c in creations if c.after.job_id not in outcomes]
-        yield from _take_claims(creations, is_shared)
+        readings += [_find_duplicates(creations, outcomes), _check_limits(changes, creations, outcomes)]
+    yield from together(readings, is_shared)
     standing = [c for c in changes if c.after.job_id not in outcomes]
     if standing:
-        yield from _write_rows(standing, new_policies)
+        if notices_of is not None:
+            yield from _record_notices(standing, notices_of)
+        writings = [_take_claims(standing, is_shared), _write_rows(standing, new_policies)]
         if enlisted is not None:
             messages = [message for c in standing for message in c.messages]
             settled = [ref for c in standing for ref in c.settled]
             if messages or settled:
                 # A turn that is decided again makes the same message, but only one of the two is written.
-                yield from enlisted(messages, settled, True)
-        if notices_of is not None:
-            notices = [notice for c in standing if c.after.is_terminal for notice in notices_of(c)]
-            if notices:
-                yield from record(notices, max(notice.facts.at for notice in notices))
-        counts = rows.minute_counts(standing)
-        if counts:
-            yield Run(statements.COUNT_JOBS, counts)
+                writings.append(enlisted(messages, settled, True))
+        writings.append(_count_jobs(standing))
+        yield from together(writings, is_shared)
         yield from _move_slots(standing, is_shared)
     done = Committed()
     return [outcomes.get(change.after.job_id, done) for change in changes]
+
+
+def _record_notices(standing: Sequence[Change], notices_of: NoticesOf) -> Script[None]:
+    notices = [notice for c in standing if c.after.is_terminal for notice in notices_of(c)]
+    if notices:
+        yield from record(notices, max(notice.facts.at for notice in notices))
 
 
 def _compare(updates: Sequence[Change], outcomes: dict[str, CommitOutcome]) -> Script[None]:
@@ -137,6 +140,7 @@ def _check_limits(
     if not scopes:
         return
     found = yield Fetch(statements.READ_SLOTS, [scopes])
+    creations = [c for c in creations if c.after.job_id not in outcomes]
     ending = slot_moves([c for c in changes if c.before is not None and c.after.job_id not in outcomes])
     refused = admit(creations, ending, {row[0]: row[1] for row in found})
     first_refusals = {job_id: Saturated(limit) for job_id, limit in refused.items()}
@@ -148,15 +152,15 @@ def _check_limits(
             outcomes[change.after.job_id] = first_refusals[outcome.job_id]
 
 
-def _take_claims(creations: Sequence[Change], is_shared: bool) -> Script[None]:
-    claims = sorted((rows.claim_key(c.claim.key), c.after.job_id) for c in creations if c.claim)
+def _take_claims(standing: Sequence[Change], is_shared: bool) -> Script[None]:
+    claims = sorted((rows.claim_key(c.claim.key), c.after.job_id) for c in standing if c.before is None and c.claim)
     if not claims:
         return
-    yield Run(statements.INSERT_CLAIM, claims)
     if not is_shared:
+        yield Run(statements.INSERT_CLAIM, claims)
         return
-    owners = yield Fetch(statements.CLAIM_OWNERS, [[key for key, _ in claims]])
-    if {row[0]: row[1] for row in owners} != dict(claims):
+    taken = yield Fetch(statements.TAKE_CLAIMS, [list(column) for column in zip(*claims, strict=True)])
+    if len(taken) < len(claims):
         raise RunAgain("another process took one of these claims in between")
 
 
@@ -198,16 +202,23 @@ def _write_rows(standing: Sequence[Change], new_policies: Mapping[str, Policy]) 
         yield Run(statements.INSERT_WEBHOOK, webhooks)
 
 
+def _count_jobs(standing: Sequence[Change]) -> Script[None]:
+    counts = rows.minute_counts(standing)
+    if counts:
+        yield Run(statements.COUNT_JOBS, counts)
+
+
 def _move_slots(standing: Sequence[Change], is_shared: bool) -> Script[None]:
     moves = {scope: move for scope, move in slot_moves(standing).items() if move}
     if not moves:
         return
-    yield Run(statements.MOVE_SLOTS, sorted(moves.items()))
-    ceilings = slot_ceilings(standing) if is_shared else {}
-    if not ceilings:
+    if not is_shared:
+        yield Run(statements.MOVE_SLOTS, sorted(moves.items()))
         return
-    counts = yield Fetch(statements.READ_SLOTS, [sorted(ceilings)])
-    if any(row[1] > ceilings[row[0]] for row in counts):
+    scopes = sorted(moves)
+    counts = yield Fetch(statements.MOVE_SLOTS_AND_READ, (scopes, [moves[scope] for scope in scopes]))
+    ceilings = slot_ceilings(standing)
+    if any(row[1] > ceilings[row[0]] for row in counts if row[0] in ceilings):
         raise RunAgain("another process filled a limit in between")
 
 

@@ -72,6 +72,10 @@ READ_CLAIMS = (
     " JOIN job_states j ON j.job_id = c.job_id JOIN job_specs p ON p.job_id = c.job_id"
     " WHERE c.claim_key = ANY($1::text[])"
 )
+TAKE_CLAIMS = (  # PostgreSQL alone: answers with those that nobody had.
+    "INSERT INTO claims (claim_key, job_id) SELECT * FROM unnest($1::text[], $2::text[])"
+    " ON CONFLICT (claim_key) DO NOTHING RETURNING claim_key"
+)
 CLAIM_OWNERS = "SELECT claim_key, job_id FROM claims WHERE claim_key = ANY($1::text[])"
 TENANTS = "SELECT job_id, tenant_id FROM job_states WHERE job_id = ANY($1::text[])"
 STATUSES = "SELECT job_id, status FROM job_states WHERE job_id = ANY($1::text[])"
@@ -79,6 +83,10 @@ READ_SLOTS = "SELECT scope, jobs FROM inflight WHERE scope = ANY($1::text[])"
 MOVE_SLOTS = (
     "INSERT INTO inflight (scope, jobs) VALUES ($1, $2)"
     " ON CONFLICT (scope) DO UPDATE SET jobs = inflight.jobs + excluded.jobs"
+)
+MOVE_SLOTS_AND_READ = (  # PostgreSQL alone.
+    "INSERT INTO inflight (scope, jobs) SELECT * FROM unnest($1::text[], $2::bigint[])"
+    " ON CONFLICT (scope) DO UPDATE SET jobs = inflight.jobs + excluded.jobs RETURNING scope, jobs"
 )
 INSERT_WEBHOOK = (
     f"INSERT INTO webhooks ({WEBHOOK}, status) VALUES ($1, $2, $3, $4, $5, $6, 'PENDING')"
