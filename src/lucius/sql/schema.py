@@ -9,6 +9,7 @@ from lucius.sql.audit_tables import AUDIT_TABLES
 from lucius.sql.batch_change_tables import BATCH_CHANGES
 from lucius.sql.console_tables import CONSOLE_PERSONS_AND_VIEWS, CONSOLE_TABLES
 from lucius.sql.database import Database
+from lucius.sql.figure_tables import FIGURES
 from lucius.sql.ledger_copy import CopyJobs
 from lucius.sql.ledger_tables import (
     DEAD_LETTER_CLOSINGS,
@@ -178,6 +179,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         CONSOLE_PERSONS_AND_VIEWS,
         oldest_program=12,
     ),
+    Migration(22, "failed jobs by reason, and counts by hour", FIGURES, oldest_program=12),
 )
 
 VERSION = MIGRATIONS[-1].version

@@ -47,6 +47,7 @@
   const lost = document.getElementById("lost");
   const pause = document.getElementById("pause");
   const stale = new Set();
+  const due = new Set();
   let isPaused = false;
   let wasConnected = false;
 
@@ -72,15 +73,28 @@
     }
     stale.delete(piece);
     piece.classList.remove("stale");
-    htmx.trigger(piece, "refresh");
+    if (!due.size) queueMicrotask(readDue);
+    due.add(piece);
+  }
+
+  // Pieces that are due at the same moment are read with one request.
+  function readDue() {
+    const [first, ...others] = due;
+    due.clear();
+    if (!others.length) {
+      htmx.trigger(first, "refresh");
+      return;
+    }
+    const more = others.map((piece) => `&piece=${piece.dataset.name}`).join("");
+    htmx.ajax("GET", first.getAttribute("hx-get") + more, {source: "#main", target: "#main", swap: "none"});
   }
 
   function catchUp() {
     for (const piece of [...stale]) refresh(piece);
   }
 
-  function refreshAll() {
-    document.querySelectorAll(".piece").forEach(refresh);
+  function refreshFollowing() {
+    document.querySelectorAll(".piece:not([data-follows=''])").forEach(refresh);
   }
 
   function connectAgain(element) {
@@ -102,7 +116,7 @@
     stream.addEventListener("ended", () => location.reload());
     stream.addEventListener("htmx:sse:after:connection", () => {
       say("live", "live");
-      if (wasConnected) refreshAll();
+      refreshFollowing(); // Nobody was told of what changed since the page was made.
       wasConnected = true;
     });
     stream.addEventListener("htmx:sse:before:connection", () => {

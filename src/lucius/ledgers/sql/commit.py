@@ -1,9 +1,9 @@
 """The transaction that writes a turn.
 
 Locks are taken in one order everywhere, so that two turns never wait for each other in a circle: jobs by id, claims by
-key, messages, the counts by minute, and last the in-flight counters by scope, each moved once by its net change. These
-are looked at before anything is written; if another process filled one in between, the transaction is rolled back and
-run again.
+key, messages, the counts by minute and hour, and last the in-flight counters by scope, each moved once by its net
+change. These are looked at before anything is written; if another process filled one in between, the transaction is
+rolled back and run again.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def commit_script(
             if messages or settled:
                 # A turn that is decided again makes the same message, but only one of the two is written.
                 yield from enlisted(messages, settled, True)
-        counts = rows.minute_counts(standing)
+        counts = rows.job_counts(standing)
         if counts:
             yield Run(statements.COUNT_JOBS, counts)
         yield from _move_slots(standing, is_shared)
