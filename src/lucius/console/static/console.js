@@ -73,6 +73,10 @@
     }
     stale.delete(piece);
     piece.classList.remove("stale");
+    if (!piece.hasAttribute("hx-get")) { // The grid reads its changes by itself.
+      htmx.trigger(piece, "refresh");
+      return;
+    }
     if (!due.size) queueMicrotask(readDue);
     due.add(piece);
   }
