@@ -38,6 +38,10 @@ HEADERS = {
 }
 
 
+TITLES = {"ENVELOPE_INVALID": "Not understood"}
+"""Of pages that show an error, by its code; otherwise the code in words."""
+
+
 class Frame:
     def __init__(self, context: AppContext, site: Site, templates: Environment) -> None:
         self.context = context
@@ -184,7 +188,8 @@ class Frame:
         except (SignedOut, DatabaseUnavailable):
             visitor = None
         is_piece = "hx-request" in request.headers
-        values = {"title": error.code.replace("_", " ").capitalize(), "error": error, "visitor": visitor}
+        title = TITLES.get(error.code, error.code.replace("_", " ").capitalize())
+        values = {"title": title, "error": error, "visitor": visitor}
         html = self.render("problem_piece.html" if is_piece else "problem.html", values)
         answer = self.html(html, error.status, visitor)
         if error.retry_after_seconds is not None:

@@ -39,7 +39,8 @@
   new MutationObserver(showTimes).observe(document.body, {childList: true, subtree: true, characterData: true});
   showTimes();
   const zone = document.getElementById("zone");
-  if (zone) zone.textContent = `Times are in ${Intl.DateTimeFormat().resolvedOptions().timeZone}; hover for UTC.`;
+  const named = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (zone && named !== "UTC") zone.textContent = `Times are in ${named}; hover for UTC.`;
 
   // --- Live pieces -----------------------------------------------------------------------------------------------
 
