@@ -13,6 +13,7 @@ import asyncpg
 from bench.prefill import Template, prefill
 
 from lucius.ledgers.sql import SqlLedger
+from lucius.sql.figure_tables import COUNTS_OF_PAST_HOURS
 from lucius.sql.schema import upgrade
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.testing.ledger_driver import LedgerDriver
@@ -59,6 +60,8 @@ def _fill_counts(path: Path) -> None:
         )
         database.execute("BEGIN")
         database.executemany(statement, rows)
+        database.execute("DELETE FROM job_counts WHERE minute < 0")
+        database.execute(COUNTS_OF_PAST_HOURS)
         database.execute("COMMIT")
 
 

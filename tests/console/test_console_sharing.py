@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -21,7 +22,9 @@ from lucius.app_context import AppContext
 from lucius.bootstrap import open_app
 from lucius.console import console_routes
 from lucius.console.frame import Frame
+from lucius.console.pieces import Pieces
 from lucius.console.stream import PER_SESSION_MAX
+from lucius.ports.ledger import LedgerUnavailable
 from lucius.settings import Settings
 from lucius.usecases.changes import DEBOUNCE_SECONDS, TOLD_PER_SECOND_MAX, Changes
 from lucius.usecases.waits import WaitKind
@@ -91,6 +94,45 @@ async def test_piece_is_rendered_once_per_change_and_scope_for_twenty_viewers(
         assert await look() == two_scopes
         for client in [*viewers, other]:
             await client.aclose()
+
+
+async def test_several_pieces_come_in_one_answer_and_one_that_fails_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with console(tmp_path) as (context, transport):
+        viewer = await visitor(transport, ACME)
+        answer = await viewer.get("/console/?piece=now&piece=failures&piece=now")
+        assert re.findall(r'<hx-partial hx-target="#piece-(\w+)"', answer.text) == ["now", "failures"]
+        for address in ("/console/?piece=now&piece=nothing", "/console/?piece=now&piece=parts"):
+            assert (await viewer.get(address)).status_code == 404, "a tenant sees no parts"
+
+        async def away(tenants: object) -> None:
+            raise LedgerUnavailable("the disk is full")
+
+        monkeypatch.setattr(context.figures, "waiting", away)
+        context.changes.note("jobs")
+        now, failures = (await viewer.get("/console/?piece=now&piece=failures")).text.split("</hx-partial>")[:2]
+        assert "could not be read: the disk is full" in now
+        assert "could not be read" not in failures
+        await viewer.aclose()
+
+
+async def test_new_page_does_not_wait_for_the_next_rendering_as_open_ones_do() -> None:
+    changes, made = Changes(), []
+    pieces = Pieces(changes)
+
+    async def render() -> str:
+        made.append("x")
+        return f"rendering {len(made)}"
+
+    assert await pieces.get("key", ("jobs",), 60, render, 30) == "rendering 1"
+    changes.note("jobs")
+    waiting = asyncio.ensure_future(pieces.get("key", ("jobs",), 60, render, 30))
+    await asyncio.sleep(0)
+    assert await pieces.get("key", ("jobs",), 60, render) == "rendering 2"
+    assert await pieces.get("key", ("jobs",), 60, render, 30) == "rendering 2", "nothing has changed since"
+    assert not waiting.done()
+    waiting.cancel()
 
 
 async def test_the_more_follow_the_less_often_each_is_told() -> None:

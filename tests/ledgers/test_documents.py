@@ -133,7 +133,7 @@ async def test_policies_are_stored_once(database: Database, clock: ManualClock) 
     assert [row[0] for row in await fetch(database, "SELECT COUNT(*) FROM policies")] == [1]
 
 
-async def test_jobs_are_counted_by_minute_tenant_and_outcome(database: Database, clock: ManualClock) -> None:
+async def test_jobs_are_counted_by_minute_and_hour_tenant_and_outcome(database: Database, clock: ManualClock) -> None:
     async with SqlLedger(database) as ledger:
         driver = LedgerDriver(ledger, clock)
         minute = clock.now() // 60_000
@@ -144,7 +144,13 @@ async def test_jobs_are_counted_by_minute_tenant_and_outcome(database: Database,
         await driver.fail(failing)
         await driver.succeed(await driver.create(tenant_id="globex"))
     found = await fetch(database, "SELECT minute, tenant_id, outcome, jobs FROM job_counts ORDER BY 1, 2, 3")
+    hour = -(minute // 60)
+    assert (minute + 2) // 60 == -hour, "all in one hour"
     assert [tuple(row) for row in found] == [
+        (hour, "acme", "ACCEPTED", 3),
+        (hour, "acme", "FAILED_FINAL", 1),
+        (hour, "globex", "ACCEPTED", 2),
+        (hour, "globex", "SUCCEEDED", 1),
         (minute, "acme", "ACCEPTED", 3),
         (minute, "globex", "ACCEPTED", 1),
         (minute + 2, "acme", "FAILED_FINAL", 1),

@@ -12,12 +12,14 @@ from lucius.sql.sqlite import SqliteDatabase
 from lucius.testing.samples import START
 
 MINUTE = START // 60_000
+WEEK = [MINUTE, MINUTE - MINUTE % 60 + 60, -(MINUTE // 60 + 1)]
+"""The rest of an hour in minutes, and the hours after it."""
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 FIGURES = {
-    "counts": Fetch(statements.COUNTS, [MINUTE]),
-    "counts of tenants": Fetch(statements.COUNTS_OF_TENANTS, [MINUTE, ["tenant-3"]]),
-    "counts by tenant": Fetch(statements.COUNTS_BY_TENANT, [MINUTE]),
-    "counts by tenant, of tenants": Fetch(statements.COUNTS_BY_TENANT_OF_TENANTS, [MINUTE, ["tenant-3"]]),
+    "counts": Fetch(statements.COUNTS, WEEK),
+    "counts of tenants": Fetch(statements.COUNTS_OF_TENANTS, [*WEEK, ["tenant-3"]]),
+    "counts by tenant": Fetch(statements.COUNTS_BY_TENANT, WEEK),
+    "counts by tenant, of tenants": Fetch(statements.COUNTS_BY_TENANT_OF_TENANTS, [*WEEK, ["tenant-3"]]),
     "open jobs": Fetch(statements.open_groups(False), [10_001]),
     "open jobs of tenants": Fetch(statements.open_groups(True), [10_001, ["tenant-3"]]),
     "oldest waiting": Fetch(statements.OLDEST_WAITING),

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from lucius import __version__
@@ -25,21 +25,28 @@ from lucius.api.problems import NO_ROUTE, defect, problem
 from lucius.app_context import AppContext
 from lucius.domain.errors import CallerError
 
+Endpoint = Callable[[Request], Awaitable[Response]]
+
 
 class Front:
     """Dispatches calls with a fixed path by one table lookup, and leaves the rest to the framework.
 
-    Commands and callbacks are most of the traffic, and the framework's layers cost as much as the command itself.
+    Commands and callbacks are most of the traffic, and the framework's layers cost as much as the command itself. So do
+    they for a piece of the console that is rendered already.
     """
 
-    def __init__(self, app: FastAPI, direct: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]]) -> None:
+    def __init__(self, app: FastAPI, direct: dict[tuple[str, str], tuple[Endpoint, str]]) -> None:
+        """`direct`: endpoints by method and path, each with the prefix that it is mounted at."""
         self.app = app
         self._direct = direct
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            run = self._direct.get((scope["method"], scope["path"]))
-            if run is not None:
+            found = self._direct.get((scope["method"], scope["path"]))
+            if found is not None:
+                run, prefix = found
+                if prefix:
+                    scope["root_path"] = scope.get("root_path", "") + prefix
                 response = await run(Request(scope, receive, send))
                 await response(scope, receive, send)
                 return
@@ -50,9 +57,11 @@ def create_front(context: AppContext, pages: Sequence[BaseRoute] = ()) -> Front:
     """The application behind its front, as a server serves it; `pages` are those of the console."""
     app = create_app(context)
     app.router.routes.extend(pages)
+    mounted = [(mount.routes, mount.path) for mount in pages if isinstance(mount, Mount)]
     direct = {
-        (method, route.path): route.endpoint
-        for route in app.router.routes
+        (method, prefix + route.path): (route.endpoint, prefix)
+        for routes, prefix in [(app.router.routes, ""), *mounted]
+        for route in routes
         if isinstance(route, Route) and "{" not in route.path
         for method in route.methods or ()
     }

@@ -39,6 +39,10 @@ HEADERS = {
 }
 
 
+TITLES = {"ENVELOPE_INVALID": "Not understood"}
+"""Of pages that show an error, by its code; otherwise the code in words."""
+
+
 class Frame:
     def __init__(self, context: AppContext, site: Site, templates: Environment) -> None:
         self.context = context
@@ -53,12 +57,15 @@ class Frame:
 
         async def show(request: Request) -> Response:
             view = await self.view(request, page.role)
-            wanted = request.query_params.get(PIECE)
-            if wanted is None:
+            wanted = request.query_params.getlist(PIECE)
+            if not wanted:
                 return await self._whole(view, page)
-            if wanted not in by_name or not _is_for(by_name[wanted], view.visitor):
+            if not all(name in by_name and _is_for(by_name[name], view.visitor) for name in wanted):
                 raise CallerError.of("NOT_FOUND", "there is no such piece of this page")
-            return self.html(await self._piece(view, by_name[wanted]), visitor=view.visitor)
+            pieces = [by_name[name] for name in dict.fromkeys(wanted)]
+            if len(pieces) == 1:
+                return self.html(await self._piece(view, pieces[0], pieces[0].seconds_min), visitor=view.visitor)
+            return self.html(await self._pieces(view, pieces), visitor=view.visitor)
 
         return self.guarded(show)
 
@@ -94,17 +101,20 @@ class Frame:
                 return await run(request)
             except SignedOut:
                 return self._sign_in(request)
-            except LuciusError as error:
-                return await self.problem(request, error)
-            except (LedgerUnavailable, BusUnavailable, DatabaseUnavailable) as error:
-                return await self.problem(request, InfrastructureError.unavailable(str(error)))
             except Exception as error:
-                known = correlation_id(request, self.context)
-                log.error("unexpected error", exc_info=error, extra={"correlation_id": known})
-                detail = f"an unexpected error; it was logged with the correlation id {known}"
-                return await self.problem(request, LuciusError.of("INTERNAL", detail))
+                return await self.problem(request, self._known(request, error))
 
         return guard
+
+    def _known(self, request: Request, error: Exception) -> LuciusError:
+        """What to tell the visitor of an error. One that nobody expected is logged."""
+        if isinstance(error, LuciusError):
+            return error
+        if isinstance(error, LedgerUnavailable | BusUnavailable | DatabaseUnavailable):
+            return InfrastructureError.unavailable(str(error))
+        known = correlation_id(request, self.context)
+        log.error("unexpected error", exc_info=error, extra={"correlation_id": known})
+        return LuciusError.of("INTERNAL", f"an unexpected error; it was logged with the correlation id {known}")
 
     # --- Rendering ---------------------------------------------------------------------------------------------------
 
@@ -142,7 +152,18 @@ class Frame:
         }
         return Markup(self.render("piece.html", values))  # noqa: S704 - rendered by a template
 
-    async def _piece(self, view: View, piece: Piece) -> str:
+    async def _pieces(self, view: View, pieces: list[Piece]) -> str:
+        """Several pieces in one answer, from which htmx exchanges each. One that fails says so in its own place."""
+        shown = []
+        for piece in pieces:
+            try:
+                html = await self._piece(view, piece, piece.seconds_min)
+            except Exception as error:
+                html = self.render("problem_piece.html", {"error": self._known(view.request, error)})
+            shown.append(f'<hx-partial hx-target="#piece-{piece.name}" hx-swap="innerMorph">{html}</hx-partial>')
+        return "".join(shown)
+
+    async def _piece(self, view: View, piece: Piece, seconds_min: float = 0.0) -> str:
         stamp = await piece.stamp(view) if piece.stamp is not None else None
         key = (piece.template, view.path, tuple(sorted(view.query.items())), view.visitor.scope, stamp)
 
@@ -150,7 +171,7 @@ class Frame:
             values = {"visitor_may": view.visitor.may, "sees_all": view.visitor.sees_all, "view": view}
             return self.render(piece.template, {**values, **await piece.load(view)})
 
-        return await self.pieces.get(key, piece.follows(view), piece.seconds_max, render, piece.seconds_min)
+        return await self.pieces.get(key, piece.follows(view), piece.seconds_max, render, seconds_min)
 
     def render(self, template: str, values: dict[str, Any]) -> str:
         known = {"visitor": None, "notice": None, "follows": (), "section": "", "menu_for": menu_for}
@@ -169,7 +190,8 @@ class Frame:
         except (SignedOut, DatabaseUnavailable):
             visitor = None
         is_piece = "hx-request" in request.headers
-        values = {"title": error.code.replace("_", " ").capitalize(), "error": error, "visitor": visitor}
+        title = TITLES.get(error.code, error.code.replace("_", " ").capitalize())
+        values = {"title": title, "error": error, "visitor": visitor}
         html = self.render("problem_piece.html" if is_piece else "problem.html", values)
         answer = self.html(html, error.status, visitor)
         if error.retry_after_seconds is not None:

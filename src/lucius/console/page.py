@@ -86,9 +86,9 @@ class Piece(Struct, frozen=True, kw_only=True):
     """The names of `usecases.changes` that make it ask for itself again."""
     seconds_max: float = 5.0
     """When it is rendered again although nothing is known to have changed."""
-    seconds_min: float = 0.0
-    """How far apart renderings are at least: those who ask earlier wait for the next one. For figures that cost much
-    and change all the time."""
+    seconds_min: float = 0.4
+    """How far apart renderings for open pages are at least: those that ask earlier wait for the next one. What changes
+    all the time is rendered twice a second, however many look."""
     stamp: Stamp | None = None
     """A version of what it shows, where that can be had cheaply: another stamp is another rendering."""
     holds_still: bool = False

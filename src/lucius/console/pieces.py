@@ -39,11 +39,14 @@ class Pieces:
     ) -> str:
         """What `render` returns, or what it returned for the same key, if nothing of these names has changed since
         then and that is at most `seconds_max` ago. Those who ask while it is being rendered wait for it. Renderings of
-        one key begin at least `seconds_min` apart: those who ask earlier wait for the next."""
+        one key begin at least `seconds_min` apart: those who ask earlier wait for the next. With 0 nobody waits."""
         number, now = self._changes.last(names), self._monotonic()
         kept = self._kept.get(key)
         if kept is not None and kept.begun_at > now:
-            kept.number = number  # It begins later, so it will show what has changed until now.
+            if seconds_min:
+                kept.number = number  # It begins later, so it will show what has changed until now.
+            else:
+                kept = None
         if kept is not None and kept.number == number and now - kept.begun_at <= seconds_max:
             return await asyncio.shield(kept.html)
         self._make_room()

@@ -7,13 +7,14 @@ random in each process: no value of a job can contain it.
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from lucius.console.site import Site
 from lucius.domain.time import Instant, iso
@@ -21,6 +22,8 @@ from lucius.domain.time import Instant, iso
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
 CSRF_MARK = secrets.token_hex(32)
+
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 CSRF_FIELD = Markup(f'<input type="hidden" name="csrf" value="{CSRF_MARK}">')  # noqa: S704 - a constant
 
@@ -31,6 +34,17 @@ def instant(value: Instant | str | None) -> Markup:
         return Markup('<span class="none">–</span>')
     text = iso(value) if isinstance(value, int) else str(value)
     return Markup('<time datetime="{}">{}</time>').format(text, text[:19].replace("T", " ") + " UTC")
+
+
+def sentence(text: str) -> Markup:
+    """A sentence of the API for people: its times in the reader's zone, names without the marks of code."""
+    plain = text.replace("`", "")
+    parts: list[Markup] = []
+    at = 0
+    for found in _INSTANT.finditer(plain):
+        parts += [escape(plain[at : found.start()]), instant(found[0])]
+        at = found.end()
+    return Markup("").join([*parts, escape(plain[at:])])
 
 
 def countdown(value: Instant | str | None, kind: str = "") -> Markup:
@@ -67,14 +81,14 @@ def static_version(name: str) -> str:
 def open_templates(site: Site) -> Environment:
     templates = Environment(
         loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
+        lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
 
     def static(name: str) -> str:
         return f"{site.base}/static/{name}?v={static_version(name)}"
 
     templates.globals.update(base=site.base, static=static, csrf=CSRF_FIELD)
-    templates.filters.update(instant=instant, countdown=countdown, number=number, duration=duration)
+    templates.filters.update(instant=instant, countdown=countdown, sentence=sentence, number=number, duration=duration)
     return templates
 
 

@@ -26,7 +26,7 @@ class ConsoleViews(Protocol):
 
     async def save(self, owner_hash: str, page: str, view: SavedView, kept_max: int) -> bool:
         """Keep a view, instead of one with the same name. False, and nothing is kept, if the owner would have more than
-        `kept_max` on this page. Saves at the same moment may exceed that by their number."""
+        `kept_max` on this page, whoever else saves at the same moment."""
         ...
 
     async def remove(self, owner_hash: str, page: str, name: str) -> None: ...

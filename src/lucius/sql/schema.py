@@ -10,6 +10,7 @@ from lucius.sql.batch_change_tables import BATCH_CHANGES
 from lucius.sql.batch_pause_tables import BATCH_PAUSES
 from lucius.sql.console_tables import CONSOLE_PERSONS_AND_VIEWS, CONSOLE_TABLES
 from lucius.sql.database import Database
+from lucius.sql.figure_tables import FIGURES
 from lucius.sql.ledger_copy import CopyJobs
 from lucius.sql.ledger_tables import (
     DEAD_LETTER_CLOSINGS,
@@ -186,6 +187,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(23, "what batches and phases wait for", RUNBOOK_WAITS, oldest_program=12),
     Migration(24, "batches that are paused, and those that were rescheduled", BATCH_PAUSES, oldest_program=12),
     Migration(25, "notifications, and causes that were told of", NOTIFICATION_TABLES, oldest_program=12),
+    Migration(26, "failed jobs by reason, and counts by hour", FIGURES, oldest_program=12),
 )
 
 VERSION = MIGRATIONS[-1].version

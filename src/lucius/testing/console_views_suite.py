@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from lucius.ports.console_views import ConsoleViews, SavedView
 from lucius.testing.samples import START
 
+SAVED_AT_ONCE = 8
 ANN, BOB = "ab" * 32, "cd" * 32
 
 
@@ -27,3 +30,10 @@ class ConsoleViewsSuite:
         await views.remove(ANN, "jobs", "b")
         assert await kept(ANN, "jobs") == [("a / # ?", "")]
         assert await kept(BOB, "jobs") == [("b", "")]
+
+    async def test_views_saved_at_the_same_moment_keep_to_the_limit(self, views: ConsoleViews) -> None:
+        made = [SavedView(name=f"view {number}", query="", created_at=START) for number in range(SAVED_AT_ONCE)]
+        saved = await asyncio.gather(*(views.save(ANN, "jobs", view, 3) for view in made))
+        kept = [view.name for view in await views.all(ANN, "jobs")]
+        assert kept == [view.name for view, was_saved in zip(made, saved, strict=True) if was_saved]
+        assert len(kept) == 3

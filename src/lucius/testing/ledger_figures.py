@@ -22,6 +22,19 @@ class LedgerFigures:
         assert await ledger.counts(START, []) == {}
         assert await ledger.counts(after(START, 86_400), None) == {}
 
+    async def test_counts_of_several_hours_begin_at_the_minute(self, ledger: Ledger, clock: ManualClock) -> None:
+        driver = LedgerDriver(ledger, clock)
+        hour = after(START, -(START % 3_600_000) / 1000)
+        moments = [after(hour, seconds) for seconds in (0, 59 * 60, 3_600, 3_600 + 30 * 60, 30 * 3_600)]
+        for moment in moments:
+            clock.set(moment)
+            await driver.create(tenant_id="acme")
+        for since, jobs in [(hour, 5), (after(hour, 60), 4), *zip(moments[1:], (4, 3, 2, 1), strict=True)]:
+            assert await ledger.counts(since, None) == {"ACCEPTED": jobs}
+            assert await ledger.counts(since, ["acme"]) == {"ACCEPTED": jobs}
+            assert await ledger.counts_by_tenant(since, None) == {"acme": {"ACCEPTED": jobs}}
+        assert await ledger.counts(after(moments[-1], 60), None) == {}
+
     async def test_counts_by_tenant_have_what_was_refused(self, ledger: Ledger, clock: ManualClock) -> None:
         driver = LedgerDriver(ledger, clock)
         await driver.fail(await driver.create(tenant_id="acme"))

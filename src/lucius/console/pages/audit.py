@@ -68,7 +68,7 @@ PAGE = Page(
     load=_frame,
     pieces=(
         Piece(
-            name="list", template="audit_list.html", load=_list, follows=lambda view: CHANGES, seconds_min=0.4,
+            name="list", template="audit_list.html", load=_list, follows=lambda view: CHANGES,
             holds_still=True,
         ),
     ),

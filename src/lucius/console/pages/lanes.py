@@ -79,7 +79,7 @@ PAGE = Page(
     pieces=(
         Piece(
             name="lanes", template="lanes_list.html", load=_load, follows=lambda view: ("jobs",), seconds_max=2,
-            seconds_min=0.4, every_seconds=5, holds_still=True,
+            every_seconds=5, holds_still=True,
         ),
     ),
 )  # fmt: skip

@@ -69,7 +69,7 @@ PAGES = (
         path="/protocols", title="Protocols", section="protocols", template="protocols.html",
         pieces=(
             Piece(
-                name="list", template="protocols_list.html", load=_list, follows=_jobs, seconds_min=0.4,
+                name="list", template="protocols_list.html", load=_list, follows=_jobs,
                 holds_still=True,
             ),
         ),

@@ -74,7 +74,7 @@ PAGE = Page(
     load=_frame,
     pieces=(
         Piece(
-            name="tenants", template="tenants_list.html", load=_load, follows=lambda view: ("jobs",), seconds_min=0.4,
+            name="tenants", template="tenants_list.html", load=_load, follows=lambda view: ("jobs",),
             every_seconds=5, holds_still=True,
         ),
     ),

@@ -39,7 +39,8 @@
   new MutationObserver(showTimes).observe(document.body, {childList: true, subtree: true, characterData: true});
   showTimes();
   const zone = document.getElementById("zone");
-  if (zone) zone.textContent = `Times are in ${Intl.DateTimeFormat().resolvedOptions().timeZone}; hover for UTC.`;
+  const named = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (zone && named !== "UTC") zone.textContent = `Times are in ${named}; hover for UTC.`;
 
   // --- Live pieces -----------------------------------------------------------------------------------------------
 
@@ -47,6 +48,7 @@
   const lost = document.getElementById("lost");
   const pause = document.getElementById("pause");
   const stale = new Set();
+  const due = new Set();
   let isPaused = false;
   let wasConnected = false;
 
@@ -72,15 +74,32 @@
     }
     stale.delete(piece);
     piece.classList.remove("stale");
-    htmx.trigger(piece, "refresh");
+    if (!piece.hasAttribute("hx-get")) { // The grid reads its changes by itself.
+      htmx.trigger(piece, "refresh");
+      return;
+    }
+    if (!due.size) queueMicrotask(readDue);
+    due.add(piece);
+  }
+
+  // Pieces that are due at the same moment are read with one request.
+  function readDue() {
+    const [first, ...others] = due;
+    due.clear();
+    if (!others.length) {
+      htmx.trigger(first, "refresh");
+      return;
+    }
+    const more = others.map((piece) => `&piece=${piece.dataset.name}`).join("");
+    htmx.ajax("GET", first.getAttribute("hx-get") + more, {source: "#main", target: "#main", swap: "none"});
   }
 
   function catchUp() {
     for (const piece of [...stale]) refresh(piece);
   }
 
-  function refreshAll() {
-    document.querySelectorAll(".piece").forEach(refresh);
+  function refreshFollowing() {
+    document.querySelectorAll(".piece:not([data-follows=''])").forEach(refresh);
   }
 
   function connectAgain(element) {
@@ -102,7 +121,7 @@
     stream.addEventListener("ended", () => location.reload());
     stream.addEventListener("htmx:sse:after:connection", () => {
       say("live", "live");
-      if (wasConnected) refreshAll();
+      refreshFollowing(); // Nobody was told of what changed since the page was made.
       wasConnected = true;
     });
     stream.addEventListener("htmx:sse:before:connection", () => {

@@ -1,10 +1,10 @@
 """The transaction that writes a turn.
 
 Locks are taken in one order everywhere, so that two turns never wait for each other in a circle: jobs by id,
-causes of notifications by key, claims by key, messages, the counts by minute, and last the in-flight counters by scope,
-each moved once by its net change. These are looked at before anything is written; if another process filled one in
-between, the transaction is rolled back and run again. On a database that others share, all that is read leaves in one
-round trip, then all that is written but for the in-flight counters, which many turns wait for, and then those.
+causes of notifications by key, claims by key, messages, the counts by minute and hour, and last the in-flight counters
+by scope, each moved once by its net change. These are looked at before anything is written; if another process filled
+one in between, the transaction is rolled back and run again. On a database that others share, all that is read leaves
+in one round trip, then all that is written but for the in-flight counters, which many turns wait for, and then those.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def _write_rows(standing: Sequence[Change], new_policies: Mapping[str, Policy]) 
 
 
 def _count_jobs(standing: Sequence[Change]) -> Script[None]:
-    counts = rows.minute_counts(standing)
+    counts = rows.job_counts(standing)
     if counts:
         yield Run(statements.COUNT_JOBS, counts)
 

@@ -1,4 +1,8 @@
-"""Saved views of the console, in SQL."""
+"""Saved views of the console, in SQL.
+
+Every save first writes a row that stands for the owner's views of the page: who saves at the same moment waits for it,
+and then sees what was saved.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,8 @@ SAVE = (
     " ON CONFLICT (owner_hash, page, name) DO UPDATE SET query = EXCLUDED.query, created_at = EXCLUDED.created_at"
 )
 REMOVE = "DELETE FROM console_views WHERE owner_hash = $1 AND page = $2 AND name = $3"
+GUARD = "guard"
+"""In place of the page of such a row: no page is called that."""
 
 
 class SqlConsoleViews:
@@ -26,6 +32,7 @@ class SqlConsoleViews:
 
     async def save(self, owner_hash: str, page: str, view: SavedView, kept_max: int) -> bool:
         def script() -> Script[bool]:
+            yield Run(SAVE, [(owner_hash, GUARD, page, "", view.created_at)])
             names = {row[0] for row in (yield Fetch(ALL, [owner_hash, page]))}
             if len(names | {view.name}) > kept_max:
                 return False

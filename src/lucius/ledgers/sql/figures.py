@@ -8,33 +8,41 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lucius.ledgers.sql import statements
+from lucius.domain.time import Instant
+from lucius.ledgers.sql import rows, statements
 from lucius.ledgers.sql.lists import first_id_at
 from lucius.ports.ledger import REFUSED, FailureGroup, FailureGroups, JobFilter, OpenGroup, OpenGroups
 from lucius.sql.database import Fetch, Run, Script
 
-MILLIS_OF_MINUTE = 60_000
+MINUTES_OF_HOUR = 60
 
 
 def counts_script(since: int, tenants: Sequence[str] | None) -> Script[dict[str, int]]:
-    args: list[Any] = [since // MILLIS_OF_MINUTE, *([] if tenants is None else [list(tenants)])]
-    found = yield Fetch(statements.COUNTS if tenants is None else statements.COUNTS_OF_TENANTS, args)
+    sql = statements.COUNTS if tenants is None else statements.COUNTS_OF_TENANTS
+    found = yield Fetch(sql, _window(since, tenants))
     counted = zip(statements.COUNTED, found[0], strict=True)
     return {outcome: int(jobs) for outcome, jobs in counted if jobs is not None}
 
 
 def counts_by_tenant_script(since: int, tenants: Sequence[str] | None) -> Script[dict[str, dict[str, int]]]:
-    args: list[Any] = [since // MILLIS_OF_MINUTE, *([] if tenants is None else [list(tenants)])]
     sql = statements.COUNTS_BY_TENANT if tenants is None else statements.COUNTS_BY_TENANT_OF_TENANTS
     counted: dict[str, dict[str, int]] = {}
-    for tenant_id, outcome, jobs in (yield Fetch(sql, args)):
+    for tenant_id, outcome, jobs in (yield Fetch(sql, _window(since, tenants))):
         counted.setdefault(tenant_id, {})[outcome] = int(jobs)
     return counted
 
 
 def count_refused_script(at: int, refused: Mapping[str, int]) -> Script[None]:
-    rows = [(at // MILLIS_OF_MINUTE, tenant_id, REFUSED, count) for tenant_id, count in sorted(refused.items())]
-    yield Run(statements.COUNT_JOBS, rows)
+    counts = {(rows.minute_of(at), tenant_id, REFUSED): count for tenant_id, count in refused.items()}
+    yield Run(statements.COUNT_JOBS, rows.with_hours(counts))
+
+
+def _window(since: Instant, tenants: Sequence[str] | None) -> list[Any]:
+    """Of what is counted from the minute of this time on: its first minute, the first minute of the first whole hour,
+    and the key of that hour."""
+    first = rows.minute_of(since)
+    whole = -(-first // MINUTES_OF_HOUR) * MINUTES_OF_HOUR
+    return [first, whole, rows.hour_key(whole), *([] if tenants is None else [list(tenants)])]
 
 
 def open_groups_script(scanned_max: int, tenants: Sequence[str] | None) -> Script[OpenGroups]:

@@ -15,6 +15,7 @@ from lucius.domain.job import Job, JobSpec, JobStatus
 from lucius.domain.protocol import Policy
 from lucius.domain.signature import error_signature
 from lucius.domain.step import Step
+from lucius.domain.time import Instant
 from lucius.domain.waiting import wait_cause
 from lucius.ledgers.sql import documents, event_document, spec_document
 from lucius.ports.ledger import Change, Closing, HeldLine, OutboxRow, Webhook, followed_attempts
@@ -132,18 +133,37 @@ def webhook_row(webhook: Webhook) -> tuple[Any, ...]:
     return (webhook.job_id, webhook.url, webhook.tenant_id, webhook.attempts, webhook.next_at, webhook.last_error)
 
 
-def minute_counts(changes: Iterable[Change]) -> list[tuple[Any, ...]]:
-    """How many jobs were accepted and how many ended, by minute, tenant and outcome."""
+def job_counts(changes: Iterable[Change]) -> list[tuple[Any, ...]]:
+    """How many jobs were accepted and how many ended, by minute and by hour, tenant and outcome."""
     counts: dict[tuple[int, str, str], int] = {}
     for change in changes:
         job = change.after
         if change.before is None:
-            key = (job.spec.created_at // 60_000, job.spec.tenant_id, "ACCEPTED")
+            key = (minute_of(job.spec.created_at), job.spec.tenant_id, "ACCEPTED")
             counts[key] = counts.get(key, 0) + 1
         if job.completed_at is not None and (change.before is None or change.before.completed_at is None):
-            key = (job.completed_at // 60_000, job.spec.tenant_id, str(job.status.value))
+            key = (minute_of(job.completed_at), job.spec.tenant_id, str(job.status.value))
             counts[key] = counts.get(key, 0) + 1
-    return [(*key, count) for key, count in sorted(counts.items())]
+    return with_hours(counts) if counts else []
+
+
+def with_hours(counts: Mapping[tuple[int, str, str], int]) -> list[tuple[Any, ...]]:
+    """Rows of `job_counts`: counts by minute, tenant and outcome, and their sums by hour. In one order, so that
+    processes that write the same rows do not wait for each other in a circle."""
+    rows = dict(counts)
+    for (minute, tenant_id, outcome), count in counts.items():
+        key = (hour_key(minute), tenant_id, outcome)
+        rows[key] = rows.get(key, 0) + count
+    return [(*key, count) for key, count in sorted(rows.items())]
+
+
+def minute_of(instant: Instant) -> int:
+    return instant // 60_000
+
+
+def hour_key(minute: int) -> int:
+    """What stands in the column `minute` of a row that counts a whole hour."""
+    return -(minute // 60)
 
 
 # --- Reading ---------------------------------------------------------------------------------------------------------

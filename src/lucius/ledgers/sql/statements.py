@@ -135,18 +135,25 @@ PAST_ATTEMPTS = "SELECT step_index, document FROM job_attempts WHERE job_id = $1
 EVENTS = "SELECT last_seq, events FROM job_events WHERE job_id = $1 AND last_seq > $2 ORDER BY last_seq LIMIT $3"
 COUNTED = ("ACCEPTED", "REFUSED", *sorted(status.value for status in JOB_TERMINAL))
 """The outcomes in `job_counts`."""
-COUNTS = (
-    # In columns: with GROUP BY, SQLite sorts all rows, a week's in a file.
-    "SELECT "
-    + ", ".join(f"SUM(CASE WHEN outcome = '{outcome}' THEN jobs END)" for outcome in COUNTED)
-    + " FROM job_counts WHERE minute >= $1"
-)
-COUNTS_OF_TENANTS = f"{COUNTS} AND tenant_id = ANY($2::text[])"
-COUNTS_BY_TENANT = "SELECT tenant_id, outcome, SUM(jobs) FROM job_counts WHERE minute >= $1 GROUP BY tenant_id, outcome"
-COUNTS_BY_TENANT_OF_TENANTS = (
-    "SELECT tenant_id, outcome, SUM(jobs) FROM job_counts WHERE minute >= $1 AND tenant_id = ANY($2::text[])"
-    " GROUP BY tenant_id, outcome"
-)
+
+
+def _counted(of_tenants: bool) -> str:
+    """Rows from minute $1 to the end of its hour, before minute $2, and of the hours after it, whose rows have $3 or
+    less in place of the minute."""
+    also = " AND tenant_id = ANY($4::text[])" if of_tenants else ""
+    columns = "SELECT tenant_id, outcome, jobs FROM job_counts"
+    return (
+        f" FROM ({columns} WHERE minute >= $1 AND minute < $2{also}"
+        f" UNION ALL {columns} WHERE minute <= $3{also}) AS counted"
+    )
+
+
+_SUMS = ", ".join(f"SUM(CASE WHEN outcome = '{outcome}' THEN jobs END)" for outcome in COUNTED)
+COUNTS = f"SELECT {_SUMS}{_counted(of_tenants=False)}"
+COUNTS_OF_TENANTS = f"SELECT {_SUMS}{_counted(of_tenants=True)}"
+_BY_TENANT = "SELECT tenant_id, outcome, SUM(jobs){} GROUP BY tenant_id, outcome"
+COUNTS_BY_TENANT = _BY_TENANT.format(_counted(of_tenants=False))
+COUNTS_BY_TENANT_OF_TENANTS = _BY_TENANT.format(_counted(of_tenants=True))
 TENANT_SCOPES = "SELECT scope FROM inflight WHERE scope LIKE 'tenant:%'"
 """Of every tenant that ever had a job."""
 INFLIGHT = "SELECT scope, jobs FROM inflight WHERE jobs <> 0"
@@ -298,7 +305,7 @@ def list_audit_ids(conditions: list[str]) -> str:
 
 def failures(of_tenants: bool, are_open: bool) -> str:
     """Failed jobs by reason: of the newest, with an id of at least $2, $1 at most."""
-    conditions = "status = 'FAILED_FINAL' AND status <> 'SUCCEEDED' AND job_id >= $2"
+    conditions = "status = 'FAILED_FINAL' AND job_id >= $2"
     conditions += " AND tenant_id = ANY($3::text[])" if of_tenants else ""
     conditions += f" AND {NOT_CLOSED}" if are_open else ""
     newest = (
