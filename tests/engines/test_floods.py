@@ -25,6 +25,7 @@ by how much."""
 class Flood(EngineFlood):
     flood_jobs = sized(250, 10_000)
     small_jobs = sized(12, 40)
+    pairs = sized(3, 5)
     calm_seconds_min = CALM_SECONDS_MIN
 
     @pytest.fixture

@@ -123,7 +123,5 @@ class OnServiceBus:
 class TestSqliteLedgerAndServiceBus(OnServiceBus, WholeSuite if IS_LONG else ShortSuite, EngineFlood):  # type: ignore[misc]
     flood_jobs = sized(200, 10_000)
     small_jobs = sized(12, 40)
+    pairs = sized(3, 5)
     calm_seconds_min = CALM_SECONDS_MIN
-    ratio_max = sized(10, 40)
-    """The goal of ten times is not reached: a consumer that takes one directive at a time gets some forty a second from
-    one lane of the test server, so what a flood may have there takes 0.4 s."""

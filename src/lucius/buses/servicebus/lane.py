@@ -36,6 +36,12 @@ IDLE_SECONDS = 60.0
 RETIRED_SECONDS_MAX = 300
 """How long a receiver that reads no more is kept for the messages in hand: the longest lock."""
 SILENCE_SECONDS = 300.0
+IDLE_TURN_SECONDS = 0.2
+"""How long a receiver that waits for a message keeps other calls from its connection: the SDK's own value."""
+BUSY_TURN_SECONDS = 0.01
+"""The same while messages of it are in hand, which are to be settled over that connection."""
+ANSWER_TURN_SECONDS = 0.002
+"""How long a call that settles a message keeps others from the connection while it waits for its answer."""
 RETRY_SECONDS = 1.0
 BUSY_SECONDS = 10.0
 
@@ -68,6 +74,8 @@ class Lane:
         self._wanted: dict[object, float] = {}
         """By caller, its share of what it waits for: the rest comes from other lanes."""
         self._is_wanted = asyncio.Event()
+        self._has_room = asyncio.Event()
+        """Somebody waits for more than has come."""
         self._last_message_at = 0.0
         self._quiet_since: float | None = None
         """Since when this receiver has asked and got nothing."""
@@ -80,6 +88,7 @@ class Lane:
         loop = asyncio.get_running_loop()
         self._wanted[caller] = share
         self._is_wanted.set()
+        self._weigh()
         if self._task is None or self._task.done():
             self._last_message_at = loop.time()
             self._task = asyncio.create_task(self._run(), name=f"service bus: {self.entity}")
@@ -88,6 +97,19 @@ class Lane:
         self._wanted.pop(caller, None)
         if not self._wanted:
             self._is_wanted.clear()
+        self._weigh()
+
+    def take(self) -> tuple[ServiceBusReceivedMessage, ServiceBusReceiver]:
+        """The oldest message that has come."""
+        taken = self.buffer.popleft()
+        self._weigh()
+        return taken
+
+    def _weigh(self) -> None:
+        if self._demand > len(self.buffer):
+            self._has_room.set()
+        else:
+            self._has_room.clear()
 
     @property
     def _demand(self) -> int:
@@ -103,7 +125,7 @@ class Lane:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         while self.buffer:
-            message, receiver = self.buffer.popleft()
+            message, receiver = self.take()
             await release(receiver, message)
         await self._drop()
         self.in_hand.clear()
@@ -141,6 +163,7 @@ class Lane:
             self._last_message_at = loop.time()
             self._problems.gone(self.entity)
             self.buffer.append((message, self._receiver))
+            self._weigh()
             self._arrived()
         elif loop.time() - self._last_message_at > self._silence_seconds:
             # It may hang without an error; a new one costs little.
@@ -153,6 +176,7 @@ class Lane:
     async def _read(self) -> ServiceBusReceivedMessage | None:
         receiver = self._receiver
         assert receiver is not None
+        take_turns(receiver, is_busy=bool(self.buffer or self.in_hand[receiver]))
         try:
             # The iterator ends after READ_SECONDS without a message; the deadline is for one that hangs.
             async with sdk_call(self._silence_seconds):
@@ -167,17 +191,11 @@ class Lane:
         for seconds, then in ((UNWANTED_SECONDS, self._give_back), (IDLE_SECONDS, self._retire)):
             try:
                 async with asyncio.timeout(seconds):
-                    await self._wait_for_demand()
+                    await self._has_room.wait()
                 return
             except TimeoutError:
                 await then()
-        await self._wait_for_demand()
-
-    async def _wait_for_demand(self) -> None:
-        await self._is_wanted.wait()
-        while len(self.buffer) >= self._demand:
-            await asyncio.sleep(0.02)
-            await self._is_wanted.wait()
+        await self._has_room.wait()
 
     async def _open(self, prefetch: int) -> None:
         receiver = self._make(prefetch)
@@ -209,6 +227,7 @@ class Lane:
         receiver, self._receiver = self._receiver, None
         self._quiet_since = None
         self.buffer = deque(one for one in self.buffer if one[1] is not receiver)
+        self._weigh()
         if receiver is not None:
             self._leave_to(_close(receiver))
 
@@ -220,7 +239,7 @@ class Lane:
     async def _give_back(self) -> None:
         """Release what nobody wanted, and take back the credit: what came would be locked unseen."""
         while self.buffer:
-            message, receiver = self.buffer.popleft()
+            message, receiver = self.take()
             await release(receiver, message)
         if self._receiver is not None and not await drain(self._receiver):
             await self._retire()
@@ -234,6 +253,17 @@ async def release(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessa
             handler: Any = receiver._handler
             if handler is not None:  # Closed, and the message released with it.
                 await handler.settle_messages_async(message._delivery_id, message._delivery_tag, "released")
+
+
+def take_turns(receiver: ServiceBusReceiver, is_busy: bool) -> None:
+    """The SDK lets one call at a time use a connection: while a receiver waits for messages, nothing can be settled,
+    and while a settling call waits for its answer, no message is read. A turn lasts until something comes, or for a
+    time that has one public setting for both. Turns are short only while there is something to settle: an idle
+    receiver would spend processor time on them for nothing."""
+    handler: Any = receiver._handler
+    if handler is not None and handler._connection is not None:
+        handler._socket_timeout = BUSY_TURN_SECONDS if is_busy else IDLE_TURN_SECONDS
+        handler._connection._socket_timeout = ANSWER_TURN_SECONDS
 
 
 async def drain(receiver: ServiceBusReceiver) -> bool:

@@ -136,7 +136,7 @@ class Receiving:
         while len(taken) < limit and any(lane.buffer for lane in order):
             for lane in order:
                 if lane.buffer and len(taken) < limit:
-                    delivery = self._accept(lane, *lane.buffer.popleft(), lock_seconds)
+                    delivery = self._accept(lane, *lane.take(), lock_seconds)
                     if delivery is not None:
                         taken.append(delivery)
         return taken

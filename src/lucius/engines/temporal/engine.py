@@ -37,7 +37,7 @@ from lucius.engines.temporal.messages import WORKFLOW, JobStart
 from lucius.engines.temporal.reconciler import Reconciler
 from lucius.engines.temporal.settings import TemporalSettings
 from lucius.engines.temporal.signal_sender import SignalSender, guarded, unavailable
-from lucius.engines.temporal.worker import make_worker
+from lucius.engines.temporal.worker import run_worker
 from lucius.engines.temporal.workflow_state import ask_workflow
 from lucius.engines.tenant_cap import LOOP, TenantCap
 from lucius.ports.bus import Bus, Delivery
@@ -140,7 +140,7 @@ class TemporalEngine:
             releasing = self._cap.run(self._release, self._observer)
             self._upkeep.append(asyncio.create_task(releasing, name=LOOP))
         if self._works:
-            self._working = asyncio.create_task(make_worker(self._client, self._activities, self._settings).run())
+            self._working = asyncio.create_task(run_worker(self._client, self._activities, self._settings))
         if self._reconciles:
             reconciler = Reconciler(self._client, self._ledger, self._clock, self._observer, self._settings, self.start)
             self._upkeep += [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 from temporalio.client import Client
@@ -40,3 +41,15 @@ def make_worker(client: Client, activities: JobActivities, settings: TemporalSet
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.sticky_seconds),
         graceful_shutdown_timeout=timedelta(seconds=settings.stop_seconds),
     )
+
+
+async def run_worker(client: Client, activities: JobActivities, settings: TemporalSettings) -> None:
+    """Until cancelled. `Worker.run` must not be cancelled while it begins: its pollers would go on without it."""
+    worker = make_worker(client, activities, settings)
+    running = asyncio.create_task(worker.run())
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await worker.shutdown()
+        await asyncio.gather(running, return_exceptions=True)
+        raise
