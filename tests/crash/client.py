@@ -25,15 +25,16 @@ class Answer(NamedTuple):
 
 
 class Client:
-    def __init__(self, ports: Sequence[int], rng: random.Random) -> None:
+    def __init__(self, ports: Sequence[int], rng: random.Random, call_seconds_max: float = CALL_SECONDS_MAX) -> None:
         self._ports = list(ports)
         self._rng = rng
+        self._call_seconds_max = call_seconds_max
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Client:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
-            timeout=aiohttp.ClientTimeout(total=CALL_SECONDS_MAX),
+            timeout=aiohttp.ClientTimeout(total=self._call_seconds_max),
             headers={"Authorization": f"Bearer {API_KEY}"},
         )
         return self
@@ -51,6 +52,16 @@ class Client:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         async with self._session.request(method, url, json=body, headers=named) as answer:
             return Answer(answer.status, await answer.json(content_type=None), answer.headers)
+
+    async def all_at_once(self, commands: Sequence[dict[str, Any]]) -> list[Answer]:
+        """Every command at the same moment, by turns to each server."""
+        ports = self._ports
+        return await asyncio.gather(
+            *(
+                self.once("POST", "/v1/commands", command, port=ports[place % len(ports)])
+                for place, command in enumerate(commands)
+            )
+        )
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         """Ask until it is answered."""

@@ -24,6 +24,8 @@ from lucius.ports.ledger import JobFilter
 
 EXAMINED_MAX = 5_000
 """Candidates of one page that do not match."""
+PAGE_ROWS_MAX = 500
+"""Of a shard, in one request."""
 TENANT_SCOPE = "tenant:"
 
 
@@ -136,6 +138,7 @@ class Lister:
             if cut is None:
                 return
             first = cut + ";"
+            at_once = max(at_once, min(2 * at_once, PAGE_ROWS_MAX))  # Few of them match.
 
     def _reader(
         self, first: str, end: str | None, limit: int
