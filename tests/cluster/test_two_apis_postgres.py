@@ -16,12 +16,22 @@ LIMIT = 100
 QUIET = {"LUCIUS_LOG_LEVEL": "WARNING"}
 
 
+async def _all_at_once(client: Client, ports: Sequence[int], commands: Sequence[dict[str, Any]]) -> list[Answer]:
+    """Every command at the same moment, by turns to each server."""
+    return await asyncio.gather(
+        *(
+            client.once("POST", "/v1/commands", command, port=ports[place % len(ports)])
+            for place, command in enumerate(commands)
+        )
+    )
+
+
 async def test_equal_commands_at_the_same_moment_on_two_apis_become_one_job(start_role: StartRole) -> None:
     ports = [start_role("api", **QUIET).port or 0 for _ in range(2)]
     async with Client(ports, random.Random(1)) as client:
         # A key of the client's own, and one that is the command's hash: both decide.
         for key in ("same", None):
-            answers = await client.all_at_once([envelope(key, tenant_id=f"tenant-{key}")] * COMMANDS)
+            answers = await _all_at_once(client, ports, [envelope(key, tenant_id=f"tenant-{key}")] * COMMANDS)
             assert Counter(answer.status for answer in answers) == {202: COMMANDS}
             assert len({answer.body["jobId"] for answer in answers}) == 1
             replayed = Counter(answer.headers.get("Idempotency-Replayed") for answer in answers)
@@ -35,7 +45,7 @@ async def test_different_commands_against_a_limit_on_two_apis_leave_exactly_the_
     settings = {**QUIET, "LUCIUS_MAX_INFLIGHT_PER_TENANT": str(LIMIT)}
     ports = [start_role("api", **settings).port or 0 for _ in range(2)]
     async with Client(ports, random.Random(2)) as client:
-        answers = await client.all_at_once([envelope(f"job-{place}") for place in range(COMMANDS)])
+        answers = await _all_at_once(client, ports, [envelope(f"job-{place}") for place in range(COMMANDS)])
         assert Counter(answer.status for answer in answers) == {202: LIMIT, 429: COMMANDS - LIMIT}
         refused = [answer for answer in answers if answer.status == 429]
         assert {answer.body["code"] for answer in refused} == {"TENANT_SATURATED"}
@@ -50,7 +60,7 @@ async def test_different_commands_against_a_limit_on_two_apis_leave_exactly_the_
         cancelled = await _cancel(client, 30)
         await _check_in_flight(client, LIMIT - 20 - len(cancelled))
         room = 20 + len(cancelled)
-        answers = await client.all_at_once([envelope(f"more-{place}") for place in range(4 * room)])
+        answers = await _all_at_once(client, ports, [envelope(f"more-{place}") for place in range(4 * room)])
         assert Counter(answer.status for answer in answers) == {202: room, 429: 3 * room}
         await _check_in_flight(client, LIMIT)
 

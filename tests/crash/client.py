@@ -53,16 +53,6 @@ class Client:
         async with self._session.request(method, url, json=body, headers=named) as answer:
             return Answer(answer.status, await answer.json(content_type=None), answer.headers)
 
-    async def all_at_once(self, commands: Sequence[dict[str, Any]]) -> list[Answer]:
-        """Every command at the same moment, by turns to each server."""
-        ports = self._ports
-        return await asyncio.gather(
-            *(
-                self.once("POST", "/v1/commands", command, port=ports[place % len(ports)])
-                for place, command in enumerate(commands)
-            )
-        )
-
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         """Ask until it is answered."""
         async with asyncio.timeout(PATIENCE_SECONDS):
