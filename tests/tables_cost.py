@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
-from tests.long_form import sized
 
 from lucius.azure.tables import Table
 from lucius.domain.attempt import Failure, Verdict
@@ -35,10 +34,10 @@ from lucius.testing.bulk_suite import LEASE_SECONDS, ME, OPEN_MAX, BulkSuite
 from lucius.testing.ledger_driver import LedgerDriver, result, standing
 from lucius.testing.samples import CLAIM_SECONDS, ManualClock
 
-JOBS, CALL, TENANTS = sized(100, 10_000), 100, 20
-EVERY = 50
-"""Of so many jobs one stays open and one fails."""
-OPEN = JOBS // EVERY
+CALL, TENANTS = 100, 20
+EVERY = 5
+"""Of so many jobs of the first call one stays open and one fails; all others succeed."""
+OPEN = CALL // EVERY
 PAGE = 10
 ACTS = 60
 ROWS_OF_JOB = 10
@@ -46,7 +45,7 @@ ROWS_OF_JOB = 10
 ROWS_MAX = SHARDS * (PAGE + EXTRA_HINTS) + PAGE * ROWS_OF_JOB
 """Of a page of jobs."""
 REQUESTS_MAX = SHARDS + 2 * PAGE
-ROWS_OF_OPEN_MAX = 3 * OPEN + 200
+ROWS_OF_OPEN_MAX = 3 * OPEN + 12 * TENANTS
 """Of a figure that counts open jobs, tenants and minutes."""
 
 
@@ -59,7 +58,7 @@ class Cost(NamedTuple):
 
 
 ONE_ROW = Cost(2, ROWS_OF_JOB)
-ONE_JOB = Cost(4, 2 * ROWS_OF_JOB)
+ONE_JOB = Cost(6, 2 * ROWS_OF_JOB)
 A_CHANGE = Cost(40, 4 * ROWS_OF_JOB)
 A_PAGE = Cost(REQUESTS_MAX, ROWS_MAX)
 A_SWEEP = Cost(REQUESTS_MAX + SHARDS * EXTRA_HINTS, ROWS_MAX)
@@ -76,9 +75,9 @@ class Call(NamedTuple):
 class Meter:
     """What is asked of Azure Tables, by whomever in this process."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: type[Table]) -> None:
         self.requests = self.rows = 0
-        self._get, self._page, self._write = Table.get, Table.page, Table.write
+        self._get, self._page, self._write = kind.get, kind.page, kind.write
         meter = self
 
         async def get(table: Table, *words: Any, **options: Any) -> Any:
@@ -96,7 +95,7 @@ class Meter:
             return await meter._write(table, *words, **options)
 
         for name, counted in {"get": get, "page": page, "write": write}.items():
-            monkeypatch.setattr(Table, name, counted)
+            monkeypatch.setattr(kind, name, counted)
 
     def _add(self, rows: int) -> None:
         self.requests += 1
@@ -109,7 +108,7 @@ class Meter:
             self.requests = self.rows = 0
             await call.make()
             costs[call.name] = Cost(self.requests, self.rows)
-        print(f"\nrequests and rows with {JOBS} jobs: { {name: tuple(cost) for name, cost in costs.items()} }")
+        print(f"\nrequests and rows: { {name: tuple(cost) for name, cost in costs.items()} }")
         return {call.name: (costs[call.name], call.most) for call in calls if costs[call.name].exceeds(call.most)}
 
 
@@ -129,10 +128,10 @@ def named(calls: list[Call]) -> set[str]:
 # --- Jobs ------------------------------------------------------------------------------------------------------------
 
 
-async def fill(ledger: TablesLedger, driver: LedgerDriver) -> list[Job]:
-    """Jobs of many tenants, most of which have ended; returns those that have failed."""
+async def fill(ledger: TablesLedger, driver: LedgerDriver, count: int) -> list[Job]:
+    """Jobs of many tenants, most of which have succeeded; returns those that have failed."""
     failed: list[Job] = []
-    for first in range(0, JOBS, CALL):
+    for first in range(0, count, CALL):
         created: list[Change] = []
         for place in range(first, first + CALL):
             created.append(
@@ -143,10 +142,14 @@ async def fill(ledger: TablesLedger, driver: LedgerDriver) -> list[Job]:
             )  # fmt: skip
         await ledger.commit(created)
         jobs = [standing(change) for change in created]
-        ends = [_end(driver, job, place % EVERY == 1) for place, job in enumerate(jobs) if place % EVERY]
+        ends = [
+            _end(driver, job, first == 0 and place % EVERY == 1)
+            for place, job in enumerate(jobs)
+            if first > 0 or place % EVERY
+        ]
         await ledger.commit(ends)
         failed += [standing(end) for end in ends if end.after.status is JobStatus.FAILED_FINAL]
-        driver.clock.advance(1)
+        driver.clock.advance(0.1)
     return failed
 
 

@@ -12,12 +12,14 @@ import httpx
 import pytest
 from tests.api.conftest import CALLBACK_KEYS, IDS, KEY, Api, new_client
 from tests.azurite import Azurite
-from tests.long_form import IS_LONG
+from tests.long_form import IS_LONG, sized
+from tests.memory_tables import MemoryAccount, NoBlobs
 from tests.tables_cost import (
     A_CHANGE,
     A_FIGURE,
     A_PAGE,
-    A_SWEEP,
+    CALL,
+    OPEN,
     PAGE,
     Call,
     Cost,
@@ -32,7 +34,7 @@ from tests.tables_cost import (
     named,
     worker_calls,
 )
-from tests.tables_ledger import opened_ledger
+from tests.tables_ledger import open_ledger, opened_ledger
 
 from lucius.api.operations import OPERATIONS
 from lucius.api.runbook_operations import RUNBOOK_OPERATIONS
@@ -41,7 +43,7 @@ from lucius.bootstrap.operator_stores import tables_stores
 from lucius.clocks import SystemClock
 from lucius.domain.job import Job
 from lucius.domain.time import after
-from lucius.ledgers.tables import TablesLedger
+from lucius.ledgers.tables import LAYOUTS, TablesLedger
 from lucius.ports.audit import AuditSource
 from lucius.ports.bulk_operations import BulkOperations
 from lucius.ports.console_tokens import ConsoleTokens
@@ -56,18 +58,21 @@ from lucius.testing.samples import ManualClock, ShiftedClock
 
 FEW = Cost(6, 2 * PAGE)
 """Also where the tables are not asked at all: the process looks for workers now and then."""
-DURATIONS = Cost(300, 3_000)
-"""Figures of a protocol are from its newest 200 jobs."""
+DURATIONS = Cost(450, 3_000)
+"""Figures of a protocol are from its newest 200 jobs; two pages are looked at if some of them have not succeeded."""
+SENDS_ALL = Cost(20 * OPEN, 20 * OPEN)
+"""Directives of all open jobs, and then while these are still being sent."""
 AGO_SECONDS = 300.0
+JOBS = sized(1_000, 10_000)
 
 
 @asynccontextmanager
-async def _opened(azurite: Azurite, ledger: TablesLedger, folder: Path) -> AsyncIterator[Api]:
-    """An API process over these tables, which sweeps nothing."""
+async def _opened(ledger: TablesLedger, folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
+    """An API process with this ledger, which sweeps nothing."""
+    monkeypatch.setattr("lucius.bootstrap.stores.open_tables_ledger", lambda settings, identity: ledger)
     settings = Settings(
         data=str(folder), api_key=KEY, callback_keys=CALLBACK_KEYS, bus="memory", list_seconds_max=120.0,
-        ledger=f"aztables:{ledger.store.layout.name}", storage_connection=azurite.connection,
-        table_prefix=ledger.store.prefix,
+        ledger=f"aztables:{ledger.store.layout.name}", storage_connection="unused",
     )  # fmt: skip
     clock = ShiftedClock()
     async with open_app(settings, reconciles=False, clock=clock) as context, new_client(context, KEY) as client:
@@ -135,10 +140,10 @@ async def _api_calls(api: Api, failed: Job) -> list[Call]:
         call("redriveJob", A_CHANGE, "POST", f"/v1/jobs/{old}:redrive"),
         call("listProtocols", FEW, "GET", "/v1/protocols"),
         call("getProtocol", FEW, "GET", "/v1/protocols/OCR"),
-        call("getProtocolFigures", DURATIONS, "GET", "/v1/protocols/OCR/figures"),
+        call("getProtocolFigures", DURATIONS, "GET", "/v1/protocols/OCR_EMBEDDING_SIS/figures"),
         call("previewProtocol", A_FIGURE, "POST", "/v1/admin/protocols:preview", draft),
-        call("retryOutbox", A_SWEEP, "POST", "/v1/admin/outbox/retry"),
-        call("listOutbox", A_SWEEP, "GET", f"/v1/admin/outbox?limit={PAGE}"),
+        call("retryOutbox", SENDS_ALL, "POST", "/v1/admin/outbox/retry"),
+        call("listOutbox", SENDS_ALL, "GET", f"/v1/admin/outbox?limit={PAGE}"),
         call("listLanes", A_FIGURE, "GET", "/v1/admin/lanes"),
         call("listTenants", A_FIGURE, "GET", "/v1/admin/tenants"),
         call("listWorkers", FEW, "GET", "/v1/admin/workers"),
@@ -170,35 +175,57 @@ async def _with_webhook(driver: LedgerDriver) -> Job:
     return await driver.succeed(job, webhook)
 
 
-@pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("layout", ["ledger", "table"] if IS_LONG else ["ledger"])
-async def test_nothing_is_found_by_a_scan(
-    azurite: Azurite, layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def _check(
+    ledger: TablesLedger, other: TablesLedger, jobs: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`other` is the ledger of another process over the same tables."""
+    meter = Meter(monkeypatch, type(ledger.store.operators))
     clock = ManualClock(after(SystemClock().now(), -AGO_SECONDS))
-    async with opened_ledger(azurite, layout) as ledger:
-        driver, meter = LedgerDriver(ledger, clock), Meter(monkeypatch)
-        failed = await fill(ledger, driver)
-        ended = await _with_webhook(driver)
-        one = await driver.create(key="one", tenant_id="acme", steps=["ocr"])
-        calls = ledger_calls(ledger, driver, one, ended, failed)
-        assert named(calls) == methods(Ledger)
+    driver = LedgerDriver(ledger, clock)
+    failed = await fill(ledger, driver, jobs)
+    ended = await _with_webhook(driver)
+    one = await driver.create(key="one", tenant_id="acme", steps=["ocr"])
+    calls = ledger_calls(ledger, driver, one, ended, failed)
+    assert named(calls) == methods(Ledger)
+    assert await meter.too_dear(calls) == {}
+
+    stores, now = tables_stores(ledger), clock.now()
+    await ledger.acts.note(acts_of_somebody(now))
+    of_console = console_calls(stores.console_tokens, stores.console_views, stores.lane_samples, now)
+    for calls, ports in (
+        (bulk_calls(stores.bulk, clock), (BulkOperations,)),
+        (audit_calls(stores.audit[0]), (AuditSource,)),
+        (worker_calls(stores.workers, now), (Workers,)),
+        (of_console, (ConsoleTokens, ConsoleViews, LaneSamples)),
+    ):
+        assert named(calls) == methods(*ports)
         assert await meter.too_dear(calls) == {}
 
-        stores, now = tables_stores(ledger), clock.now()
-        await ledger.acts.note(acts_of_somebody(now))
-        of_console = console_calls(stores.console_tokens, stores.console_views, stores.lane_samples, now)
-        for calls, ports in (
-            (bulk_calls(stores.bulk, clock), (BulkOperations,)),
-            (audit_calls(stores.audit[0]), (AuditSource,)),
-            (worker_calls(stores.workers, now), (Workers,)),
-            (of_console, (ConsoleTokens, ConsoleViews, LaneSamples)),
-        ):
-            assert named(calls) == methods(*ports)
-            assert await meter.too_dear(calls) == {}
+    async with _opened(other, folder, monkeypatch) as api:
+        calls = await _api_calls(api, failed[-1])
+        of_runbooks = {one.name for one in RUNBOOK_OPERATIONS}
+        assert named(calls) == {one.name for one in OPERATIONS} - of_runbooks
+        assert await meter.too_dear(calls) == {}
 
-        async with _opened(azurite, ledger, tmp_path) as api:
-            calls = await _api_calls(api, failed[-1])
-            of_runbooks = {one.name for one in RUNBOOK_OPERATIONS}
-            assert named(calls) == {one.name for one in OPERATIONS} - of_runbooks
-            assert await meter.too_dear(calls) == {}
+
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_nothing_is_found_by_a_scan(layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In memory, because Azurite itself looks through a whole partition at each write."""
+    account: Any = MemoryAccount()
+    blobs: Any = NoBlobs()
+    one, other = (TablesLedger(account, blobs, LAYOUTS[layout]) for _ in range(2))
+    async with one:
+        await one.create_tables()
+        await _check(one, other, JOBS, tmp_path, monkeypatch)
+
+
+if IS_LONG:
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    async def test_azurite_is_asked_as_little(
+        azurite: Azurite, layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with opened_ledger(azurite, layout) as ledger:
+            other = open_ledger(azurite.connection, layout, ledger.store.prefix)
+            await _check(ledger, other, CALL, tmp_path, monkeypatch)

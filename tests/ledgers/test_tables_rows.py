@@ -74,7 +74,9 @@ async def test_rows_have_the_names_of_the_specification(azurite: Azurite, layout
     async with opened_ledger(azurite, layout) as ledger:
         driver = LedgerDriver(ledger, ManualClock())
         trace = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
-        job = await driver.create(steps=["ocr", "sis"], doc_id="d-1", traceparent=trace, correlation_id="order-1")
+        job = await driver.create(
+            key="key", steps=["ocr", "sis"], doc_id="d-1", traceparent=trace, correlation_id="order-1"
+        )
         job = await driver.tell(job, published(job))
         job = await driver.tell(job, ack(job))
         working = (await _read(ledger, "steps", job))[0]
