@@ -26,7 +26,7 @@ from tests.azurite import Azurite, running
 from bench.processes import ROOT
 from bench.report import Rows, aligned, markdown, replace_between
 from lucius.azure.blob import BlobAccount
-from lucius.azure.tables import Delete, Table, TableAccount
+from lucius.azure.tables import PAGE_ROWS_MAX, Delete, Table, TableAccount
 from lucius.buses.memory import MemoryBus
 from lucius.clocks import SystemClock
 from lucius.domain.attempt import Verdict
@@ -81,7 +81,7 @@ def _record(table: Table, name: str, sent: list[Sent]) -> None:
         return await write(partition, writes)
 
     async def noted_get(partition: str, key: str, select: Any = None) -> Any:
-        sent.append(Sent(name, partition, key))
+        sent.append(Sent(name, partition, (key, select)))
         return await get(partition, key, select)
 
     async def noted_page(partition: str, first: str = "", end: str | None = None, **options: Any) -> Any:
@@ -165,15 +165,18 @@ def entity_of(partition: str, write: Any) -> dict[str, Any]:
 
 
 async def _call(client: TableClient, partition: str, what: Any) -> None:
-    if isinstance(what, str):
+    if isinstance(what, tuple) and len(what) == 2:
+        key, select = what
         with suppress(ResourceNotFoundError):  # The request was made all the same.
-            await client.get_entity(partition, what)
+            await client.get_entity(partition, key, **_selected(select))
     elif isinstance(what, tuple):
-        first, end, _ = what
+        first, end, options = what
         conditions, values = "PartitionKey eq @partition and RowKey ge @first", {"partition": partition, "first": first}
         if end is not None:
             conditions, values = f"{conditions} and RowKey lt @end", values | {"end": end}
-        async for page in client.query_entities(conditions, parameters=values).by_page():
+        limit = min(options.get("limit", PAGE_ROWS_MAX), PAGE_ROWS_MAX)
+        asked = {"results_per_page": limit, **_selected(options.get("select"))}
+        async for page in client.query_entities(conditions, parameters=values, **asked).by_page():
             async for _ in page:
                 pass
             break
@@ -181,6 +184,10 @@ async def _call(client: TableClient, partition: str, what: Any) -> None:
         await client.upsert_entity(what[0][1], **what[0][2])
     else:
         await client.submit_transaction(what)
+
+
+def _selected(columns: Sequence[str] | None) -> dict[str, Any]:
+    return {} if columns is None else {"select": ["PartitionKey", "RowKey", *columns]}
 
 
 async def round_of(azurite: Azurite, layout: str, jobs: int) -> Round:

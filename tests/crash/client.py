@@ -25,15 +25,16 @@ class Answer(NamedTuple):
 
 
 class Client:
-    def __init__(self, ports: Sequence[int], rng: random.Random) -> None:
+    def __init__(self, ports: Sequence[int], rng: random.Random, call_seconds_max: float = CALL_SECONDS_MAX) -> None:
         self._ports = list(ports)
         self._rng = rng
+        self._call_seconds_max = call_seconds_max
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Client:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
-            timeout=aiohttp.ClientTimeout(total=CALL_SECONDS_MAX),
+            timeout=aiohttp.ClientTimeout(total=self._call_seconds_max),
             headers={"Authorization": f"Bearer {API_KEY}"},
         )
         return self

@@ -16,6 +16,7 @@ from tests.azure.stand_ins import HOST, Issuer, Vault, serve_issuer, serve_vault
 from tests.azurite import KEY, Azurite
 from tests.nats_server import NatsServer, free_port
 from tests.servicebus_server import ServerThread
+from tests.tables_ledger import opened_ledger
 
 from lucius import registries
 from lucius.azure.blob import BlobAccount
@@ -87,7 +88,30 @@ async def test_postgresql(postgres_url: str) -> None:
     assert not found["ledger"].ok
     assert "See that PostgreSQL runs" in str(found["ledger"].remedy)
     assert found["schema"].detail == "not asked: the ledger's database cannot be opened"
+    assert found["schema"].remedy == "Mend the part that is named first."
     assert "the-password" not in str(found)
+
+
+async def test_azure_tables(azurite: Azurite) -> None:
+    shared = {"callback_keys": KEYS, "api_key": "lk_key", "bus": "memory", "ledger": "aztables:ledger"}
+    async with opened_ledger(azurite, "ledger") as ledger:
+        connected = {**shared, "storage_connection": azurite.connection, "table_prefix": ledger.store.prefix}
+        found = await examined(**connected)
+        assert [one for one in found.values() if not one.ok] == []
+        assert found["schema"].detail == "every table is there"
+        assert found["clock"].detail.endswith("from Azure Storage's")
+        wrong = await only_wrong(**{**connected, "bus": "sql"})
+        assert (wrong.part, wrong.detail.split(";")[0]) == ("bus", "LUCIUS_BUS=sql needs a ledger in SQL")
+    found = await examined(**connected)
+    assert "lucius db upgrade" in found["ledger"].detail
+    assert "are missing" in found["schema"].detail
+    away = azurite.connection.replace(f":{azurite.table_port}/", f":{free_port()}/")
+    found = await examined(**{**connected, "storage_connection": away})
+    assert "out of reach" in found["ledger"].detail
+    for name in ("schema", "clock"):
+        assert found[name].detail == "not asked: the ledger does not answer"
+        assert found[name].remedy == "Mend the part that is named first."
+    assert KEY not in str(found)
 
 
 async def test_a_database_of_another_version(tmp_path: Path) -> None:

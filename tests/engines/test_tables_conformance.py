@@ -24,14 +24,17 @@ from lucius.ports.observer import Observer
 from lucius.testing.engine_harness import EngineHarness
 from lucius.testing.samples import ShiftedClock
 
-CLAIM_SECONDS = 3.0
-"""A commit is several requests: the claim of a directive must outlast them."""
+SETTINGS_ON_TABLES = replace(
+    SETTINGS, claim_seconds=3.0, sweep_interval=0.1, outbox_retry_interval=0.15, repair_interval=1.0
+)
+"""A commit is several requests: the claim of a directive must outlast them. A sweep is eight, and so that Azurite has
+time for anything else, there are fewer of them."""
 
 
 def make_engine(ledger: Ledger, bus: Bus, clock: Clock) -> OutboxEngine:
     signer = TokenSigner((CallbackKey("k1", b"secret"),))
-    settings = replace(SETTINGS, claim_seconds=CLAIM_SECONDS)
-    return OutboxEngine(ledger, bus, clock, signer, CallbackUrls.under("http://127.0.0.1"), Observer(), settings)
+    urls = CallbackUrls.under("http://127.0.0.1")
+    return OutboxEngine(ledger, bus, clock, signer, urls, Observer(), SETTINGS_ON_TABLES)
 
 
 class WithMemoryBus:

@@ -156,13 +156,8 @@ class TestTemporalOnPostgres(TemporalSuite):
             yield ledger
 
 
-class TestTemporalOnTables(OnMemoryBus, EngineSuite):
-    __test__ = IS_LONG
-
-    @pytest.fixture
-    async def ledger(self, azurite: Azurite) -> AsyncIterator[TablesLedger]:
-        async with opened_ledger(azurite, "ledger") as ledger:
-            yield ledger
+class OnTables(OnMemoryBus, EngineSuite, EngineFairness):
+    unacknowledged_max = UNACKNOWLEDGED_MAX
 
     @pytest.fixture
     async def harness(
@@ -174,6 +169,24 @@ class TestTemporalOnTables(OnMemoryBus, EngineSuite):
             ledger, bus, clock, make_engine, kill_engine, answers_at_once=False, counts_are_exact=False
         ) as harness:
             yield harness
+
+
+class TestTemporalOnTables(OnTables):
+    __test__ = IS_LONG
+
+    @pytest.fixture
+    async def ledger(self, azurite: Azurite) -> AsyncIterator[TablesLedger]:
+        async with opened_ledger(azurite, "ledger") as ledger:
+            yield ledger
+
+
+class TestTemporalOnTablesOfEachKind(OnTables):
+    __test__ = IS_LONG
+
+    @pytest.fixture
+    async def ledger(self, azurite: Azurite) -> AsyncIterator[TablesLedger]:
+        async with opened_ledger(azurite, "table") as ledger:
+            yield ledger
 
 
 class TestTemporalOverNats(WithTemporal, EngineSuite if IS_LONG else AboutTheBus):  # type: ignore[misc]

@@ -36,7 +36,7 @@ _BY_STATUS = {401: BlobForbidden, 403: BlobForbidden, 404: BlobNotFound, 409: Bl
 
 def sorted_out(error: BaseException, place: str) -> BlobFailed | None:
     """An error of the SDK as one of these; None for any other."""
-    from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+    from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError, ServiceRequestError
 
     if not isinstance(error, AzureError):
         return None
@@ -46,7 +46,9 @@ def sorted_out(error: BaseException, place: str) -> BlobFailed | None:
     if status is None:
         # A credential that gets no token fails like this, before any request is sent.
         kind = BlobForbidden if isinstance(error, ClientAuthenticationError) else BlobUnavailable
-        return kind(f"{place}: {reason}")
+        return kind(
+            f"{place}: out of reach ({reason})" if isinstance(error, ServiceRequestError) else f"{place}: {reason}"
+        )
     detail = f"{place}: {reason} (HTTP {status})"
     if reason == "ContainerNotFound":
         return BlobNotFound(f"{detail}; create the container")

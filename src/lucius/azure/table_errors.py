@@ -40,7 +40,13 @@ def is_uncertain(error: BaseException) -> bool:
 
 def sorted_out(error: BaseException, place: str) -> TableFailed | None:
     """An error of the SDK as one of these; None for any other."""
-    from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError, ServiceResponseError
+    from azure.core.exceptions import (
+        AzureError,
+        ClientAuthenticationError,
+        HttpResponseError,
+        ServiceRequestError,
+        ServiceResponseError,
+    )
 
     if isinstance(error, TimeoutError):
         return TableUnavailable(f"{place}: no answer in time", is_unknown=True)
@@ -53,6 +59,8 @@ def sorted_out(error: BaseException, place: str) -> TableFailed | None:
         # A credential that gets no token fails like this, before any request is sent.
         refused = isinstance(error, ClientAuthenticationError)
         hint = "; see LUCIUS_AZURE_CREDENTIAL" if refused else ""
+        if isinstance(error, ServiceRequestError):
+            reason = f"out of reach ({reason})"
         return TableUnavailable(f"{place}: {reason}{hint}", isinstance(error, ServiceResponseError))
     detail = f"{place}: {reason} (HTTP {status})"
     if reason == "TableNotFound":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lucius.bootstrap.tables_ledger import is_on_tables
 from lucius.domain.callbacks import TokenSigner
 from lucius.domain.directive import CallbackUrls
 from lucius.engines.outbox import EngineSettings
@@ -19,9 +20,15 @@ from lucius.warm_up import warm_up
 if TYPE_CHECKING:
     from lucius.engines.temporal.settings import TemporalSettings
 
+TURN_INPUTS_ON_TABLES_MAX = 64
+"""Each is several requests, and all callers of a turn that takes longer than eight seconds are told to ask again: if
+turns were as large as the rush, they would ask for ever."""
+
 
 def engine_settings(settings: Settings, reconciles: bool) -> EngineSettings:
     shared = {name: getattr(settings, name) for name in EngineSettings.__struct_fields__ if hasattr(settings, name)}
+    if is_on_tables(settings):
+        shared["turn_inputs_max"] = TURN_INPUTS_ON_TABLES_MAX
     return EngineSettings(**shared, reconciles=reconciles)
 
 

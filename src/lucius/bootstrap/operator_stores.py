@@ -41,7 +41,7 @@ async def open_operator_stores(
     stack: AsyncExitStack, settings: Settings, database: Database | None, ledger: Ledger
 ) -> OperatorStores:
     if is_on_tables(settings):
-        return _on_tables(ledger)
+        return tables_stores(ledger)
     if database is None:
         # A ledger in memory has no tables, but runbooks and bulk operations need tables: these are in memory too.
         database = await stack.enter_async_context(VolatileDatabase())
@@ -60,7 +60,7 @@ async def open_operator_stores(
     )
 
 
-def _on_tables(ledger: Ledger) -> OperatorStores:
+def tables_stores(ledger: Ledger) -> OperatorStores:
     from lucius.ledgers.tables import TablesLedger
     from lucius.ledgers.tables.bulk_operations import TablesBulkOperations
     from lucius.ledgers.tables.console_tokens import TablesConsoleTokens

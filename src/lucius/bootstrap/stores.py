@@ -110,6 +110,14 @@ def open_identity(settings: Settings) -> AzureIdentity:
     return AzureIdentity(settings.azure_credential, settings.azure_client_id)
 
 
+def no_sql_bus(settings: Settings) -> str:
+    """Why a ledger on Azure Tables needs another bus."""
+    return (
+        f"LUCIUS_BUS=sql needs a ledger in SQL; with LUCIUS_LEDGER={settings.ledger} use a broker: servicebus or"
+        " nats://host:port"
+    )
+
+
 def open_stores(
     settings: Settings, database: Database | None, clock: Clock, identity: AzureIdentity
 ) -> tuple[Ledger, Bus]:
@@ -121,10 +129,7 @@ def open_stores(
     elif settings.bus != "sql":
         raise SettingsError(f"LUCIUS_BUS={settings.bus!r}: must be sql, memory, nats://host:port or servicebus")
     elif is_on_tables(settings):
-        raise SettingsError(
-            f"LUCIUS_BUS=sql needs a ledger in SQL; with LUCIUS_LEDGER={settings.ledger} use a broker: servicebus or"
-            " nats://host:port"
-        )
+        raise SettingsError(no_sql_bus(settings))
     elif database is None:
         raise SettingsError("LUCIUS_BUS=sql needs a ledger in SQL; with LUCIUS_LEDGER=memory use LUCIUS_BUS=memory")
     else:

@@ -6,11 +6,16 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 
-from lucius.ports.readiness import Check
+from lucius.ports.readiness import Check, NotReady
 from lucius.telemetry.redaction import Redactor
 from lucius.usecases.readiness import Readiness
 
 PART_SECONDS_MAX = 15.0
+MEND_FIRST = "Mend the part that is named first."
+
+
+class NotAsked(NotReady):
+    """Another part, which the text names, has to work first."""
 
 
 class Part(Struct, frozen=True, kw_only=True):
@@ -34,7 +39,8 @@ async def examine(
     parts: Sequence[Part], secrets: Sequence[str] = (), seconds_max: float = PART_SECONDS_MAX
 ) -> list[Diagnosis]:
     """All at once; a part that does not answer in time keeps nobody waiting."""
-    readiness = Readiness([Check(name=part.name, look=part.look) for part in parts], seconds_max)
+    not_asked: set[str] = set()
+    readiness = Readiness([Check(name=part.name, look=_noting(part, not_asked)) for part in parts], seconds_max)
     try:
         report = await readiness.look()
     finally:
@@ -44,7 +50,17 @@ async def examine(
     for part in parts:
         finding = report.checks[part.name]
         detail = " ".join(redactor.redact(finding.detail).split())
-        found.append(
-            Diagnosis(part=part.name, ok=finding.ok, detail=detail, remedy=None if finding.ok else part.remedy)
-        )
+        remedy = MEND_FIRST if part.name in not_asked else part.remedy
+        found.append(Diagnosis(part=part.name, ok=finding.ok, detail=detail, remedy=None if finding.ok else remedy))
     return found
+
+
+def _noting(part: Part, not_asked: set[str]) -> Callable[[], Awaitable[str]]:
+    async def look() -> str:
+        try:
+            return await part.look()
+        except NotAsked:
+            not_asked.add(part.name)
+            raise
+
+    return look

@@ -6,15 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from lucius.azure.credential import AzureIdentity
 from lucius.bootstrap import bus_differences, open_clock, open_database, open_runbooks_database
 from lucius.bootstrap.runbooks_database import why_off
-from lucius.bootstrap.stores import SERVICEBUS, broker_of, open_stores, skew_seconds_max
+from lucius.bootstrap.stores import SERVICEBUS, broker_of, no_sql_bus, open_stores, skew_seconds_max
 from lucius.bootstrap.tables_ledger import is_on_tables, open_tables_ledger, prepare_tables
 from lucius.clocks import ComparedClock, SystemClock
-from lucius.doctor.part import Part
+from lucius.doctor.part import NotAsked, Part
 from lucius.management import clock_check
+from lucius.ports.ledger import LedgerUnavailable
 from lucius.ports.readiness import NotReady
 from lucius.settings import Settings, SettingsError
 from lucius.sql import schema
@@ -22,10 +24,14 @@ from lucius.sql.database import Database, DatabaseOwned, DatabaseUnavailable
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.telemetry.log_observer import LogObserver
 
+if TYPE_CHECKING:
+    from lucius.ledgers.tables import TablesLedger
+
 DIFFERENCES_SHOWN = 3
 MADE_BY_FIRST_START = "is made by the first start"
 RUNBOOKS_REMEDY = "See LUCIUS_RUNBOOKS_DATABASE, and run `lucius db upgrade` with this version."
 SEE_LEDGER = "not asked: the ledger's database cannot be opened"
+SEE_TABLES = "not asked: the ledger does not answer"
 
 
 class Stores:
@@ -75,7 +81,7 @@ class Stores:
 
     async def _schema(self) -> str:
         if is_on_tables(self._settings):
-            async with open_tables_ledger(self._settings, self._identity) as tables:
+            async with self._tables() as tables:
                 await prepare_tables(tables, creates=False)
                 return "every table is there"
         async with self._needed() as database:
@@ -110,7 +116,7 @@ class Stores:
                 return f"{await clock_check(clock, self._settings.clock_skew_seconds_max).look()} from the ledger's"
 
     async def _clock_and_storage(self) -> str:
-        async with open_tables_ledger(self._settings, self._identity) as tables:
+        async with self._tables() as tables:
             await tables.health()
             clock = ComparedClock(SystemClock())
             clock.compare_with(lambda: tables.store.account.skew_seconds)
@@ -123,6 +129,8 @@ class Stores:
                 return await bus.health()
         if self._settings.bus not in ("sql", "memory"):
             raise SettingsError(f"LUCIUS_BUS={self._settings.bus!r}: must be sql, memory, nats://… or servicebus")
+        if self._settings.bus == "sql" and is_on_tables(self._settings):
+            raise SettingsError(no_sql_bus(self._settings))
         return "in memory" if self._settings.bus == "memory" else "in the ledger's database"
 
     async def _entities(self) -> str:
@@ -137,8 +145,21 @@ class Stores:
         try:
             database = await self._database()
         except Exception as error:
-            raise NotReady(SEE_LEDGER) from error
+            raise NotAsked(SEE_LEDGER) from error
         yield database
+
+    @asynccontextmanager
+    async def _tables(self) -> AsyncIterator[TablesLedger]:
+        """For parts that cannot be asked unless the ledger answers."""
+        try:
+            ledger = open_tables_ledger(self._settings, self._identity)
+        except SettingsError as error:
+            raise NotAsked(SEE_TABLES) from error
+        async with ledger:
+            try:
+                yield ledger
+            except LedgerUnavailable as error:
+                raise NotAsked(SEE_TABLES) from error
 
     async def _database(self) -> Database | None:
         """None if there is none, not yet, or if a running server has it."""
@@ -174,4 +195,6 @@ def _ledger_remedy(settings: Settings) -> str:
 def _bus_remedy(settings: Settings) -> str:
     if settings.bus == SERVICEBUS:
         return "See LUCIUS_SERVICEBUS_NAMESPACE or _CONNECTION, and the roles Service Bus Data Sender and Receiver."
-    return "See that NATS runs with JetStream, and LUCIUS_BUS and LUCIUS_NATS_*."
+    if settings.bus.startswith("nats:"):
+        return "See that NATS runs with JetStream, and LUCIUS_BUS and LUCIUS_NATS_*."
+    return "See LUCIUS_BUS."

@@ -29,13 +29,15 @@ async def copy_jobs(
     source: Ledger, target: Ledger, report: Callable[[int, int], None] = lambda done, total: None
 ) -> Copied:
     """Every job with its attempts, events, claim and closing, the oldest first, so that a redrive finds the job that it
-    repeats. Can be repeated: jobs that the target has are left alone. Webhooks that are pending are not copied."""
+    repeats. Can be repeated: of jobs that the target has, only
+    dismissals are copied. Webhooks that are pending are not copied."""
     keys = await _all_keys(source)
     copied = known = 0
     refused: list[str] = []
     for place, key in enumerate(reversed(keys), 1):
         if key.job_id in await target.statuses([key.job_id]):
             known += 1
+            await _copy_closing(source, target, key.job_id)  # The copy before may have ended just here.
         elif (reason := await _copy(source, target, key.job_id)) is None:
             copied += 1
         else:
@@ -68,10 +70,15 @@ async def _copy(source: Ledger, target: Ledger, job_id: str) -> str | None:
         return f"the target has another job for the same command: {outcome.job_id}"
     if not isinstance(outcome, Committed):
         return f"the target answers {type(outcome).__name__}"
+    await _copy_closing(source, target, job_id)
+    return None
+
+
+async def _copy_closing(source: Ledger, target: Ledger, job_id: str) -> None:
+    """A redrive closes its job by itself."""
     closing = (await source.closings([job_id])).get(job_id)
     if closing is not None and closing.by is not None:
         await target.dismiss(closing)
-    return None
 
 
 async def _events(source: Ledger, job_id: str) -> list[Event]:

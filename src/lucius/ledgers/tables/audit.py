@@ -93,13 +93,16 @@ class TablesAudit:
         begin = f"{prefix}:" if end_id is None else f"{prefix}:{descending(part(end_id))}~"
         end = f"{prefix};" if first_id is None else f"{prefix}:{descending(first_id)}~"
         continuation: str | None = None
-        for _ in range(0, READ_ROWS_MAX, page_rows):
+        looked_at = 0
+        while looked_at < READ_ROWS_MAX:
             page = await self._table.page(OPERATIONS, begin, end, limit=page_rows, continuation=continuation)
             for row in page.rows:
                 yield _decode(read_document(row.values))
             continuation = page.next
             if continuation is None:
                 return
+            looked_at += page_rows
+            page_rows = PAGE_ROWS  # Few of them match.
         raise CallerError.of(
             "QUERY_TOO_SLOW",
             f"more than {READ_ROWS_MAX:,} entries were looked at: narrow the list with target, tenant_id, from and to",

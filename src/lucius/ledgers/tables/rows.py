@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from lucius.azure.tables import Row
 from lucius.domain.attempt import Attempt
 from lucius.domain.job import Job, JobStatus
-from lucius.domain.step import Step
+from lucius.domain.step import Step, StepStatus
 from lucius.domain.waiting import wait_cause
 from lucius.ledgers.sql import documents, event_document, spec_document
 from lucius.ledgers.sql import rows as sql_rows
@@ -79,8 +79,11 @@ def step_values(job: Job, step: Step) -> dict[str, Any]:
         "status": step.status.value,
         "attempt_no": step.attempt_no,
         "lease_id": attempt.lease_id if attempt else None,
-        "lease_expires_at": step.due_at,
+        "lease_expires_at": step.due_at if step.status is StepStatus.PROCESSING else None,
+        "input_ref": shown(text_of(job.spec.input_ref)),
         "workspace_ref": shown(spec.workspace_ref),
+        "output_ref": shown(text_of(step.output_ref)),
+        "payload": shown(text_of(spec.payload)),
         "resolved_mode": routing.resolved_mode.value,
         "lane": routing.lane,
         "routing_key_used": shown(routing.routing_key_used),
@@ -104,6 +107,7 @@ def outbox_values(job: Job, index: int, attempt: Attempt) -> dict[str, Any]:
         "attempt_no": attempt.attempt_no,
         "lease_id": attempt.lease_id,
         "status": attempt.dispatch.value,
+        "topic": routing.topic,
         "resolved_mode": routing.resolved_mode.value,
         "lane": routing.lane,
         "routing_key_used": shown(routing.routing_key_used),
@@ -166,6 +170,12 @@ def closing_values(closing: Closing) -> dict[str, Any]:
 
 def shown(text: str | None) -> str | None:
     return text[:SHOWN_CHARS_MAX] if text else text
+
+
+def text_of(value: Raw) -> str | None:
+    """JSON as text; None for null."""
+    text = bytes(value).decode()
+    return None if text in ("", "null") else text
 
 
 def encode_keys(keys: Iterable[str]) -> str:
