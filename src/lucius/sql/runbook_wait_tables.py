@@ -1,4 +1,4 @@
-"""What batches and phases wait for besides time: windows and freezes (decision 0065), approvals (decision 0066)."""
+"""What batches and phases wait for besides time: windows and freezes (decision 0065), approvals (decision 0057)."""
 
 from __future__ import annotations
 
