@@ -18,12 +18,12 @@ from lucius.domain.bulk_operation import BulkMove, BulkOperation, ItemStatus, mo
 from lucius.domain.job import Job, JobStatus
 from lucius.domain.search import SearchValue
 from lucius.domain.signature import error_signature
-from lucius.domain.time import after
+from lucius.domain.time import Instant, after
 from lucius.ledgers.tables import TablesLedger
 from lucius.ledgers.tables.audit import dismissal_entry
 from lucius.ledgers.tables.finding import EXTRA_HINTS
 from lucius.ledgers.tables.layouts import SHARDS
-from lucius.ports.audit import AuditEntry, AuditFilter
+from lucius.ports.audit import AuditEntry, AuditFilter, AuditKind, new_entry_id
 from lucius.ports.bulk_operations import BulkItem
 from lucius.ports.console_tokens import ConsoleToken, TokenKind
 from lucius.ports.console_views import SavedView
@@ -220,8 +220,19 @@ def ledger_calls(ledger: TablesLedger, driver: LedgerDriver, one: Job, ended: Jo
         # It looks at every open job, and at no other.
         Call("repair", Cost(8 * SHARDS + 4 * OPEN, 20 * OPEN + 100), lambda: ledger.repair(now, CLAIM_SECONDS)),
         Call("prune", Cost(4 * SHARDS + 20 * PAGE, ROWS_MAX + 4 * PAGE * ROWS_OF_JOB), lambda: ledger.prune(now, PAGE)),
+        Call("prunable", Cost(4 * SHARDS + 20 * PAGE, 2_000 + 4 * PAGE * ROWS_OF_JOB),
+             lambda: ledger.prunable(now, PAGE, None, ())),
+        Call("prune_audit", Cost(4 * SHARDS + 20 * PAGE, ROWS_MAX), lambda: ledger.prune_audit(early, PAGE)),
+        Call("note_act", A_CHANGE, lambda: ledger.note_act(_act(now))),
         Call("health", ONE_ROW, ledger.health),
     ]  # fmt: skip
+
+
+def _act(now: Instant) -> AuditEntry:
+    return AuditEntry(
+        entry_id=new_entry_id(now), at=now, actor="key:ops", action="prune", kind=AuditKind.LEDGER, target="jobs",
+        tenant_id=None, reason=None, detail="{}",
+    )  # fmt: skip
 
 
 # --- What is beside the ledger ---------------------------------------------------------------------------------------

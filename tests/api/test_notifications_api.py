@@ -117,7 +117,7 @@ async def test_tenants_see_and_test_only_their_own(told: Any) -> None:
     body = {"tenant_id": "acme", "recipient": "on-call"}
     told.assert_problem(await rival.client.post("/v1/notifications:test", json=body), 403, "TENANT_FORBIDDEN")
     of_runbook = {"runbook": "move", "recipient": "on-call"}
-    told.assert_problem(await rival.client.post("/v1/notifications:test", json=of_runbook), 403, "FORBIDDEN")
+    told.assert_problem(await rival.client.post("/v1/notifications:test", json=of_runbook), 404, "NOT_FOUND")
     reader = told.with_key(key_of("reader"))
     assert len(await listed(reader)) == 1
     told.assert_problem(await reader.client.post("/v1/notifications:test", json=body), 403, "FORBIDDEN")

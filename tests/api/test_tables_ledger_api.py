@@ -65,7 +65,7 @@ def test_commands_create_check_copy_and_prune_tables(azurite: Azurite, tmp_path:
     assert _lucius("db", "upgrade", "--data", str(tmp_path))[0] == 0
     source = f"sqlite:///{tmp_path}/lucius.db"
     assert _lucius("db", "copy", source, **on_tables) == (0, "0 jobs copied; 0 were there already.\n")
-    assert _lucius("prune", "--yes", "--older-than", "1d", **on_tables) == (0, "0 jobs removed.\n")
+    assert _lucius("prune", "--offline", "--yes", "--older-than", "1d", **on_tables) == (0, "0 jobs removed.\n")
 
 
 @pytest.mark.parametrize(

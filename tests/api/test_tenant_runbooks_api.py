@@ -42,7 +42,12 @@ phases:
       - {name: a, worker_id: WORKER, function: A, params: {Upn: "{{Upn}}"}}
 """
 CSV_SOURCE = "{type: csv, connection: CONNECTION, primary_key: Upn, batch_time: immediate}"
-UNKNOWN = {RUNBOOK: "acme.unknown", BATCH: "999999", "rehearsal_id": "018f6b1e-7c00-7000-8000-0123456789ab"}
+UNKNOWN = {
+    RUNBOOK: "acme.unknown",
+    BATCH: "999999",
+    "phase": "only",
+    "rehearsal_id": "018f6b1e-7c00-7000-8000-0123456789ab",
+}
 OF_ONE = [one for one in OPERATIONS if f"{{{RUNBOOK}}}" in one.path or f"{{{BATCH}}}" in one.path]
 LATER = "2031-01-01T00:00:00Z"
 
@@ -50,6 +55,10 @@ LATER = "2031-01-01T00:00:00Z"
 def text(name: str, worker: str = "acme-mover", source: str | None = None) -> str:
     yaml = YAML.replace("NAME", name).replace("WORKER", worker)
     return yaml if source is None else yaml.replace("{type: manual, primary_key: Upn}", source)
+
+
+def told(variable: str) -> str:
+    return f"notifications: {{recipients: [{{name: chat, kind: json, url_env: {variable}, template: x}}]}}\n"
 
 
 def key_of(name: str) -> str:
@@ -185,6 +194,10 @@ REFUSED = [
         "acme", text("acme.moves", "shared", CSV_SOURCE.replace("CONNECTION", "LUCIUS_SOURCE_RIVAL")),
         "/data_source/connection", "line 2: the tenant acme may not use the connection LUCIUS_SOURCE_RIVAL",
     ),
+    (
+        "acme", text("acme.moves") + told("LUCIUS_NOTIFY_RIVAL"), "/notifications/recipients/0/url_env",
+        "line 8: the tenant acme may not use the connection LUCIUS_NOTIFY_RIVAL",
+    ),
 ]  # fmt: skip
 """Who publishes what, and where and how that is refused."""
 
@@ -195,6 +208,37 @@ async def test_publishing_keeps_to_the_tenant_and_its_grants(callers: dict[str, 
         told = callers[caller].api.assert_problem(answer, 422, "RUNBOOK_INVALID", pointer)
         assert words in told["errors"][0]["detail"], told
     assert (await callers["operator"].get("/v1/runbooks"))["items"] == []
+
+
+async def test_recipients_of_a_tenants_runbook_are_its_own_business(
+    callers: dict[str, RunbookCaller], registry_folder: Path
+) -> None:
+    """They are told while what they name is granted; nobody else sees or tests them."""
+    acme, grants = callers["acme"], "{connections: [LUCIUS_NOTIFY_ACME], own_workers: [acme-mover]}"
+    grant(registry_folder, "acme", grants)
+    await until_connected(acme, "acme.moves", "LUCIUS_NOTIFY_ACME")
+    await acme.publish(text("acme.moves") + told("LUCIUS_NOTIFY_ACME"))
+    test = {"runbook": "acme.moves", "recipient": "chat"}
+    sent = await acme.post("/v1/notifications:test", test, 202)
+    assert (sent["tenant_id"], sent["runbook"]) == ("acme", "acme.moves")
+    address = f"/v1/notifications/{sent['id']}"
+    for caller, status in (("acme", 200), ("operator", 200), ("rival", 404), ("ungranted", 404)):
+        assert (await callers[caller].client.get(address)).status_code == status, caller
+        listed = await callers[caller].get("/v1/notifications", runbook="acme.moves")
+        assert [one["id"] for one in listed["items"]] == ([sent["id"]] if status == 200 else []), caller
+    refused = await callers["rival"].client.post("/v1/notifications:test", json=test)
+    callers["rival"].api.assert_problem(refused, 404, "NOT_FOUND")
+    grant(registry_folder, "acme", "{own_workers: [acme-mover]}")
+    await until_connected(acme, "acme.moves", "LUCIUS_NOTIFY_ACME", False)
+    withdrawn = await acme.client.post("/v1/notifications:test", json=test)
+    assert "may not use" in acme.api.assert_problem(withdrawn, 409, "CONFLICT")["detail"]
+
+
+async def until_connected(caller: RunbookCaller, name: str, connection: str, granted: bool = True) -> None:
+    grants, end = caller.api.context.runbooks.turns.grants, time.monotonic() + 20
+    while (grants.connection_refusal(name, connection) is None) is not granted:
+        assert time.monotonic() < end, connection
+        await asyncio.sleep(0.01)
 
 
 async def test_tables_of_tenants_do_not_collide_unless_their_ids_do(

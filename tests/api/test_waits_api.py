@@ -211,7 +211,7 @@ async def test_many_followers_look_at_the_ledger_no_more_often_together(
 async def test_end_between_reading_and_waiting_is_not_missed(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks again in this test: only the notification can end the wait."""
     job_id = await api.accepted()
-    monkeypatch.setattr(api.context.engine, "changes_elsewhere_seconds", 3_600.0)
+    monkeypatch.setattr(type(api.context.engine), "changes_elsewhere_seconds", 3_600.0)
     queries, is_stale = api.context.queries, []
     find = queries._find
 

@@ -44,7 +44,8 @@ def test_every_package_of_the_extra_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [("up",), ("api",), ("reconciler",), ("db", "verify"), ("prune", "--offline", "--older-than", "1d")]
+    "command",
+    [("up",), ("api",), ("reconciler",), ("db", "verify"), ("prune", "--offline", "--yes", "--older-than", "1d")],
 )
 def test_commands_of_the_server_name_the_extra_that_is_missing(command: tuple[str, ...]) -> None:
     ended = run_without(set(SERVER_PACKAGES), *command)

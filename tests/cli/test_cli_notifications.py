@@ -57,7 +57,7 @@ def test_an_archived_job_is_shown_with_steps_attempts_and_events(scripted: Any) 
 def test_prune_asks_the_server_until_nothing_is_left(scripted: Any) -> None:
     more = {"jobs": 500, "archived": 500, "operations": 0, "more": True}
     scripted.on("POST /v1/admin/prune", more, more | {"jobs": 7, "archived": 7, "operations": 2, "more": False})
-    shown = scripted.lucius("prune", "--older-than", "30d")
+    shown = scripted.lucius("prune", "--older-than", "30d", "--yes")
     assert shown.exit_code == 0
     assert shown.stdout == "507 jobs removed.\n507 jobs archived.\n2 bulk operations removed.\n"
     assert shown.stderr == "500 jobs removed so far\n"

@@ -202,7 +202,14 @@ def _batches(client: Any) -> None:
         ("ann", "first"),
         ("carl", "first"),
     ]
-    for refused in (batches.resume, batches.keep, batches.confirm_move, lambda number: batches.retry(number, ["ann"])):
+    for refused in (
+        batches.resume,
+        batches.keep,
+        batches.confirm_move,
+        lambda number: batches.retry(number, ["ann"]),
+        lambda number: batches.approve(number, "only"),
+        lambda number: batches.refuse(number, "only"),
+    ):
         with pytest.raises(Conflict):
             refused(made.batch_id)
     assert batches.send_again(made.batch_id)["sent"] == []

@@ -8,13 +8,14 @@ import time
 from tests.cluster.conftest import StartRole
 from tests.crash.management import addresses, ask, look, metrics_of
 
-OF_JOBS = {"ledger", "bus", "outbox", "dispatcher", "registry", "api_keys", "runbooks", "clock"}
+OF_ALL = {"ledger", "bus", "clock", "registry", "wakeups"}
+OF_JOBS = OF_ALL | {"outbox", "dispatcher", "api_keys", "runbooks", "notifications"}
 SAID_SECONDS_MAX = 30.0
 ROLES = {
     "api": OF_JOBS,
     "reconciler": OF_JOBS,
-    "runbooks": {"ledger", "bus", "runbooks", "clock"},
-    "scheduler": {"ledger", "bus", "scheduler", "clock"},
+    "runbooks": OF_ALL | {"runbooks"},
+    "scheduler": OF_ALL | {"scheduler"},
 }
 
 

@@ -250,10 +250,11 @@ def test_a_phase_is_approved_and_refused_on_the_page(open_tab: OpenTab, server: 
 
 def test_only_who_may_sees_and_acts(open_tab: OpenTab, batch: Batch) -> None:
     tab = open_tab(ACME)
-    for path in ("/batches", f"/batches/{batch.id}", f"/batches/{batch.id}/members", f"/batches/{batch.id}/grid",
+    assert "user-01" not in tab.page.request.get(f"{tab.url}/console/batches").text()
+    for path in (f"/batches/{batch.id}", f"/batches/{batch.id}/members", f"/batches/{batch.id}/grid",
                  f"/batches/{batch.id}/export", f"/batches/{batch.id}/members/1"):  # fmt: skip
         answer = tab.page.request.get(f"{tab.url}/console{path}")
-        assert answer.status == 403, path
+        assert answer.status == 404, path
         assert "user-01" not in answer.text()
     reader = open_tab(READER)
     token = reader.page.get_attribute("form[action$='/sign-out'] input[name=csrf]", "value") or ""

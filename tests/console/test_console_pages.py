@@ -16,6 +16,7 @@ from tests.console.console_browser import OpenTab, Tab
 from tests.console.console_server import ACME, ADMIN, OPERATOR, READER, Server
 
 HOSTILE = "<script>document.title='owned'</script> =cmd|' /C calc'!A0 " + "x" * 400
+TRIES_MAX = 5
 LOOKS = {
     "light": {"color_scheme": "light"},
     "dark": {"color_scheme": "dark"},
@@ -214,8 +215,8 @@ def test_tenant_sees_only_its_own_on_every_page(server: Server) -> None:
             assert job_id not in text, path
             assert "foreign reason" not in text, path
             assert tenant not in text.replace(f'value="{tenant}"', "").replace(f"={tenant}", ""), path
-        for path in ("/lanes", "/workers", "/runbooks", "/runbooks/any", "/batches"):
-            assert client.get(f"/console{path}").status_code == 403, path
+        for path, status in {"/lanes": 403, "/workers": 403, "/runbooks/any": 404, "/batches/1": 404}.items():
+            assert client.get(f"/console{path}").status_code == status, path
         assert client.get(f"/console/submit?like={job_id}").status_code == 404
         assert "Lanes" not in client.get("/console/").text
         assert client.get("/console/?piece=parts").status_code == 404
@@ -279,8 +280,9 @@ def test_pages_can_be_read_without_scripts(server: Server, open_tab: OpenTab) ->
 
 def test_piece_is_rendered_once_for_many_viewers(server: Server) -> None:
     texts = set()
-    for key in (ADMIN, ADMIN, OPERATOR):
-        with signed_in(server, key) as client:
-            text = client.get("/console/?piece=counts").text
-            texts.add(text)
+    for _ in range(TRIES_MAX):  # Something may change between two of them, and then the piece does too.
+        with signed_in(server, ADMIN) as one, signed_in(server, ADMIN) as two, signed_in(server, OPERATOR) as three:
+            texts = {client.get("/console/?piece=counts").text for client in (one, two, three)}
+        if len(texts) == 1:
+            break
     assert len(texts) == 1

@@ -127,7 +127,7 @@ def decodings() -> Iterator[tuple[str, ast.expr]]:
                 yield module, named[0]
             elif name == "Decoder" and call.args:
                 yield module, call.args[0]
-            elif name == "convert" and len(call.args) > 1:
+            elif ast.unparse(call.func) in ("msgspec.convert", "convert") and len(call.args) > 1:
                 yield module, call.args[1]
 
 

@@ -36,6 +36,7 @@ async def test_job_runs_over_api_worker_and_reconciler_and_only_the_worker_polls
             job = await finish(client, directives[0])
             assert (job["status"], job["engine"]) == ("SUCCEEDED", "temporal")
         common = {"ledger", "bus", "temporal", "outbox", "dispatcher", "registry", "api_keys", "runbooks", "clock"}
+        common |= {"notifications", "wakeups"}
         for process, own in ((api, set()), (worker, {"temporal_worker"}), (reconciler, set())):
             status, found = look(process)
             assert (status, set(found["checks"])) == (200, common | own)

@@ -21,7 +21,7 @@ class RunbookGrants(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What the runbooks of a tenant may use. By default nothing, so that the tenant has no runbooks."""
 
     connections: tuple[str, ...] = ()
-    """Names of connections that its data sources may read."""
+    """Variables of the server that its data sources, calendars and recipients of notifications may name."""
     workers: tuple[str, ...] = ()
     """Worker ids that its steps may name; others may use them too."""
     own_workers: tuple[str, ...] = ()

@@ -11,10 +11,10 @@ from lucius.ports.registry import Tenant
 
 GRANTS_MAX = 200
 
-_CONNECTION = re.compile(r"LUCIUS_SOURCE_[A-Z0-9_]{1,100}")
+_CONNECTION = re.compile(r"LUCIUS_(?:SOURCE|NOTIFY)_[A-Z0-9_]{1,100}")
 _WORKER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _FORMS = {
-    "connections": (_CONNECTION, "a connection is named LUCIUS_SOURCE_ followed by A-Z 0-9 _"),
+    "connections": (_CONNECTION, "a connection is named LUCIUS_SOURCE_ or LUCIUS_NOTIFY_, followed by A-Z 0-9 _"),
     "workers": (_WORKER, "a worker id has 1 to 64 of A-Z a-z 0-9 _ . -"),
     "own_workers": (_WORKER, "a worker id has 1 to 64 of A-Z a-z 0-9 _ . -"),
 }

@@ -106,8 +106,8 @@ class Retention:
         if not done.is_more:
             await self._ledger.prune_audit(before, SLICE_JOBS)
             operations = await self._operations.prune(before, SLICE_JOBS)
-        log.info("%d jobs removed by %s, %d archived before", done.jobs, by, done.archived)
         if done.jobs:
+            log.info("%d jobs removed by %s, %d archived before", done.jobs, by, done.archived)
             await self._ledger.note_act(self._act(by, before, done))
         return Pruned(done.jobs, done.archived, operations, done.is_more or operations == SLICE_JOBS)
 

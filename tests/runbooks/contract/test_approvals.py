@@ -1,4 +1,4 @@
-"""Decision 0066: a phase that needs approval waits for it; refused, what follows does not run."""
+"""Decision 0057: a phase that needs approval waits for it; refused, what follows does not run."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from harness import FAILURE, Harness, runbook
 
 from lucius.domain.notifications import Cause
 from lucius.ports.database import Script
+from lucius.runbooks.core.approvals import REFUSED
 from lucius.runbooks.core.definition.compare import differences, show
 from lucius.runbooks.core.definition.reading import RunbookInvalid, read_runbook
 from lucius.runbooks.engine.turn import Turn
@@ -44,6 +45,22 @@ async def test_a_batch_that_completes_tells_of_its_phases_and_its_end(harness: H
     await harness.batch("moves")
     await harness.step()
     assert await causes(harness) == ["phase_ended", "phase_ended", "batch_ended"]
+
+
+async def test_approvals_that_are_needed_and_refused_are_told(harness: Harness) -> None:
+    text = runbook({"one": ["first"]}, approvals={"one": {"count": 2}}, notifications=told())
+    await harness.publish(text)
+    await harness.batch("moves")
+    for _ in range(2):
+        await harness.step()
+    assert await causes(harness) == ["approval_needed"]
+    (facts,) = (await harness.rows("SELECT facts FROM notifications"))[0]
+    assert '"phase":"one"' in facts
+    assert "0 of 2 approvals; by whoever has the role operate" in facts
+    await harness.operations.decide(1, "one", REFUSED, "key:anna", lambda role: True, "not today")
+    assert await causes(harness) == ["approval_needed", "approval_refused", "batch_ended"]
+    sql = "SELECT facts FROM notifications WHERE cause = 'approval_refused'"
+    assert "refused by key:anna: not today" in (await harness.rows(sql))[0][0]
 
 
 async def test_a_runbook_without_recipients_writes_nothing(harness: Harness) -> None:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from lucius.ports.bus import Bus, DeliveryRef, Message, Refused
-from lucius.sql.database import Database, Script
+from lucius.sql.database import Database, Script, Together
 
 T = TypeVar("T")
 
@@ -90,11 +90,16 @@ class MortalDatabase:
             while True:
                 rows = yield statement
                 if self._dies_inside:
-                    self._doom.reach(f"inside a transaction, after: {statement.sql[:60]}", _Inside)
+                    self._doom.reach(f"inside a transaction, after: {_named(statement)[:60]}", _Inside)
                 statement = script.send(rows)
         except StopIteration as stop:
             result: T = stop.value
             return result
+
+
+def _named(statement: Any) -> str:
+    one = statement.statements[-1] if isinstance(statement, Together) else statement
+    return str(one.sql)
 
 
 class MortalBus:

@@ -23,7 +23,7 @@ PORT_MAX = 65_535
 
 SERVER_PACKAGES = frozenset(
     {"apsw", "cryptography", "fastapi", "httptools", "jinja2", "jsonschema_rs", "jwt", "msgspec", "pypdf", "starlette"}
-    | {"uvicorn", "uvloop", "yaml"}
+    | {"tzdata", "uvicorn", "uvloop", "yaml"}
 )
 """Import names of the packages that the extra `server` installs."""
 
