@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import signal
@@ -51,6 +52,7 @@ from lucius.buses.nats.options import NatsOptions  # noqa: E402 - assertions mus
 from lucius.sql.postgres import PostgresDatabase  # noqa: E402
 from lucius.sql.schema import upgrade  # noqa: E402
 from lucius.sql.sqlite import SqliteDatabase  # noqa: E402
+from lucius.telemetry.logs import LogHandler  # noqa: E402
 from lucius.testing.samples import ManualClock  # noqa: E402
 from lucius.warm_up import warm_up  # noqa: E402
 
@@ -84,6 +86,19 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     report.sections = [(name, _shortened(text)) for name, text in report.sections]
     return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Commands that are run in this process configure its logs; the next test finds them as they were."""
+    logging.disable(logging.NOTSET)
+    root = logging.getLogger()
+    for handler in [one for one in root.handlers if isinstance(one, LogHandler)]:
+        root.removeHandler(handler)
+    for name, logger in logging.root.manager.loggerDict.items():
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] == "lucius":
+            logger.disabled, logger.propagate = False, True
+            logger.setLevel(logging.NOTSET)
 
 
 def _shortened(text: str) -> str:

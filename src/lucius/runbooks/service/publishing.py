@@ -115,7 +115,7 @@ class Publishing:
             if is_stopped and control.automation:
                 yield from controls.set_automation(runbook.name, False)
                 turn.events.append(trail.entry(turn.now, "automation-off", actor, runbook.name))
-            is_on = control.automation and not is_stopped
+            is_on = bool(control.automation) and not is_stopped
             latest = next(iter((yield from runbooks.versions(runbook.name))), None)
             known = None if latest is None else (yield from runbooks.text(runbook.name, latest.version))
             frozen = [] if latest is None else (yield from freezes.of_version(runbook.name, latest.version))
