@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 DIST := dist
 PYTHONS := 3.11 3.12 3.13 3.14
 # More than cores: many tests wait for a clock, a process or a server most of their time.
-TEST_WORKERS := 5
+TEST_WORKERS := 4
 # The files with tests that have a long form, the attacks aside.
 LONG_FORMS = $(shell grep -rlE 'tests\.long_form' tests --include='test_*.py' | grep -v '^tests/attack/')
 export UV_PYTHON_DOWNLOADS := never

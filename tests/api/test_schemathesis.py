@@ -16,11 +16,12 @@ from hypothesis import HealthCheck, settings
 from msgspec import Struct
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
+from tests.long_form import sized
 
 from lucius.api.openapi import document
 from lucius.settings import Settings
 
-EXAMPLES_MAX = 15
+EXAMPLES_MAX = sized(8, 15)
 WAIT_SECONDS_MAX = 0.05
 IDS = ("jobId", "stepId", "tenant_id", "attempt_no", "lease_id")
 

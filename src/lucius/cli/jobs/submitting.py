@@ -40,7 +40,7 @@ def command_options(command: F) -> F:
                 help="A value of the payload: sis.prompt_set=default. JSON if it can be read as such, or else text; "
                 "repeated for one name, a list.",
             ),
-            click.option("--mode", help="NORMAL or BURST."),
+            click.option("--mode", help="DEFAULT or BURST."),
             click.option("--doc-id", help="The document's id."),
             click.option("--correlation-id", help="To find the job by."),
             click.option(
