@@ -17,7 +17,7 @@ export UV_SYSTEM_CERTS := 1
 # Without bytecode files every start of LUCIUS compiles it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup wheel release run migrate check test test-long test-matrix attack coverage bench bench-peers lock bicep chart dashboards diagrams clean
+.PHONY: help setup wheel release run migrate check prepared test test-long test-matrix attack coverage bench bench-peers lock bicep chart dashboards diagrams clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -58,9 +58,14 @@ check: setup ## Lint, types, architecture
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-test: check ## Every check and every test, against real servers
+# Collected once beforehand: on a fresh clone each of pytest's workers would compile every test by itself.
+prepared: setup
 	@$(BIN)/python -m tests.prepare
-	@$(BIN)/python -m compileall -q -j 0 src
+	@$(BIN)/python -m compileall -q src
+	@$(BIN)/pytest --collect-only -qq > $(VENV)/collected.txt || { tail -n 50 $(VENV)/collected.txt; exit 1; }
+
+test: setup ## Every check and every test, against real servers
+	@$(MAKE) --no-print-directory -j 2 check prepared
 	@$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal --durations 20
 
 test-long: attack ## The long forms of tests that 'make test' runs briefly
@@ -80,14 +85,11 @@ test-matrix: ## The tests on every Python from 3.11 to 3.14 that is installed, e
 coverage: setup ## Line and branch coverage of the tests, as a table and in htmlcov/; child processes are not counted
 	@$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal --cov --cov-report term:skip-covered --cov-report html
 
-bench: setup ## Measure speed; writes docs/benchmarks.md and bench/results/latest.json
+bench: setup ## Measure speed, beside limits and peers; writes docs/benchmarks.md and bench/results/latest.json
 	@$(BIN)/python -m bench
-	@$(BIN)/python -m bench.kit
-	@$(BIN)/python -m bench.temporal
-	@$(BIN)/python -m bench.runbooks
 
 bench-peers: setup ## Measure the same work on Restate, Temporal, DBOS, Procrastinate and Celery beside LUCIUS
-	@$(BIN)/python -m bench.peers
+	@$(BIN)/python -m bench --only peers
 
 chart: setup ## Make the schema and the README of the Helm chart from its values
 	@$(BIN)/python deploy/helm/generate.py

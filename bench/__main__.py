@@ -1,162 +1,145 @@
-"""`python -m bench`: how fast LUCIUS is on this machine, on its embedded default, with the load generator included."""
+"""`python -m bench`: every measure in one command and one table, each figure beside its limit or peer of the same run.
+
+Without --quick it replaces the tables of `docs/benchmarks.md` and `bench/results/latest.json`; with --only those of the
+named parts. Another version of LUCIUS is measured in the same rounds with --before.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
-import platform
 import signal
 import sys
-from datetime import UTC, datetime
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from traceback import format_exc
 
-import apsw
-import msgspec
-
-from bench import big, report
-from bench.bare import FRAMEWORKS, measure_sqlite
-from bench.figures import BareResult, Machine, PostsResult, Report
-from bench.harness import LUCIUS, HarnessOptions, open_harness
+from bench import outcomes, part
+from bench.harness import HarnessOptions
+from bench.part import Options, Part
+from bench.parts import PARTS
 from bench.prefill import PrefillError
-from bench.processes import (
-    ROOT,
-    BenchError,
-    Process,
-    free_port,
-    python_module,
-    run_module,
-    scratch_folder,
-)
+from bench.processes import ROOT, BenchError
 from bench.profiling import profile
+from bench.report import aligned
 
-RESULTS = ROOT / "bench" / "results"
-PAGE = ROOT / "docs" / "benchmarks.md"
-INFLIGHT = (100, 200, 300)
-WARM_UP_JOBS = 1_000
+PROFILED_IN_FLIGHT = 200
 
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="short runs, a small filled ledger; writes no page")
-    parser.add_argument("--no-big", action="store_true", help="leave out the comparison with a filled ledger")
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    lines = "\n".join(
+        f"  {one.name:10} {one.measures}"
+        + (f" (some of it: {one.name}:{','.join(one.choices)})" if one.choices else "")
+        for one in PARTS
+    )
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=__doc__,
+        epilog=f"parts:\n{lines}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", nargs="+", metavar="PART", help="measure these parts")
+    parser.add_argument("--without", nargs="+", metavar="PART", default=[], help="leave these parts out")
+    parser.add_argument("--quick", action="store_true", help="a look: one short round of everything; keeps no figures")
+    parser.add_argument("--rounds", type=int, help=f"alternating rounds ({part.ROUNDS})")
+    parser.add_argument("--seconds", type=float, help=f"of each load ({part.SECONDS:g})")
+    parser.add_argument("--before", type=Path, metavar="PROGRAM", help="another version's lucius, to compare with")
+    parser.add_argument("--before-name", default="the version before", help="what the page calls that version")
+    parser.add_argument("--disk", type=Path, default=outcomes.LATEST.parent, help="folder for data, removed afterwards")
     parser.add_argument("--profile", action="store_true", help="only profile the server; prints where the time goes")
-    parser.add_argument("--jobs", type=int, help="jobs of a run at most (15,000)")
-    parser.add_argument("--seconds", type=float, help="seconds of a run at most (10)")
-    parser.add_argument("--big-jobs", type=int, help="finished jobs in the filled ledger (1,000,000)")
-    parser.add_argument("--rounds", type=int, help="alternating runs on the empty and the filled ledger (3)")
-    parser.add_argument("--connections", type=int, default=64, help="that the load generator submits over")
-    parser.add_argument("--pullers", type=int, default=1, help="concurrent pulls of each service")
-    parser.add_argument("--disk", type=Path, default=RESULTS, help="folder for the data; removed afterwards")
-    parser.add_argument("--server", type=Path, default=LUCIUS, help="the lucius program to measure")
-    options = parser.parse_args()
-    options.jobs = options.jobs or (3_000 if options.quick else 15_000)
-    options.seconds = options.seconds or (3.0 if options.quick else 10.0)
-    options.big_jobs = options.big_jobs or (20_000 if options.quick else 1_000_000)
-    options.rounds = options.rounds or (1 if options.quick else 3)
-    options.disk = options.disk.resolve()
-    return options
+    parser.add_argument("--list", action="store_true", help="only list the parts and how long each takes")
+    return parser.parse_args(arguments)
 
 
-def measure_bare(options: argparse.Namespace) -> BareResult:
-    seconds = 2.0 if options.quick else 5.0
-    posts: dict[str, PostsResult] = {}
-    with scratch_folder("bare", options.disk) as folder:
-        for framework in FRAMEWORKS:
-            port = free_port()
-            command = python_module("bench.bare", framework, "--port", str(port))
-            with Process(f"the bare {framework}", command, folder / f"{framework}.log") as server:
-                server.wait_ready(port, "/")
-                for length in (1.0, seconds):
-                    wanted = ("--port", str(port), "--seconds", str(length), "--connections", "32")
-                    answer = run_module("bench.load", "posts", *wanted, seconds_max=length + 60)
-                    posts[framework] = msgspec.json.decode(answer, type=PostsResult)
-            say(f"  {framework} {posts[framework].requests_per_second:,.0f} requests/s")
-        sqlite = measure_sqlite(folder, seconds)
-    say(f"  SQLite {sqlite.commits_per_second:,.0f} commits/s, {sqlite.grouped_rows_per_second:,.0f} rows/s grouped")
-    starlette = posts["starlette"]
-    return BareResult(
-        fastapi_posts_per_second=posts["fastapi"].requests_per_second,
-        starlette_posts_per_second=starlette.requests_per_second,
-        client_us_per_post=round(starlette.cpu_seconds / starlette.requests * 1e6, 1),
-        sqlite_commits_per_second=sqlite.commits_per_second,
-        sqlite_grouped_rows_per_second=sqlite.grouped_rows_per_second,
+def options_of(given: argparse.Namespace) -> Options:
+    return Options(
+        rounds=given.rounds or (part.QUICK_ROUNDS if given.quick else part.ROUNDS),
+        seconds=given.seconds or (part.QUICK_SECONDS if given.quick else part.SECONDS),
+        quick=given.quick,
+        disk=given.disk.resolve(),
+        before=given.before and given.before.absolute(),
+        before_name=given.before_name,
     )
 
 
-def measure(options: argparse.Namespace) -> Report:
-    wanted = HarnessOptions(options.server, options.pullers, options.connections)
-    say("the limits: empty routes, SQLite alone")
-    bare = measure_bare(options)
-    load = []
-    with scratch_folder("data", options.disk) as folder, open_harness(folder, wanted) as harness:
-        say("one job at a time")
-        alone = harness.alone(jobs=500 if options.quick else 2_000, warm_up=200)
-        say(f"  p50 {alone.p50_ms:.2f} ms, p99 {alone.p99_ms:.2f} ms")
-        say("many jobs in flight")
-        harness.load(INFLIGHT[0], WARM_UP_JOBS, options.seconds)
-        for inflight in INFLIGHT:
-            load.append(harness.load(inflight, options.jobs, options.seconds))
-            say(f"  at most {inflight}: {load[-1].jobs_per_second:,.0f} jobs/s")
-        memory_peak_mb = harness.server.memory_peak_mb()
-    filled = None
-    if not options.no_big:
-        filled = big.compare(
-            wanted,
-            options.disk,
-            filled_jobs=options.big_jobs,
-            rounds=options.rounds,
-            jobs=options.jobs,
-            seconds=options.seconds,
-            say=say,
-        )
-        memory_peak_mb = max(memory_peak_mb, filled.memory_peak_mb)
-    return Report(
-        measured_at=f"{datetime.now(UTC):%Y-%m-%d}",
-        machine=describe_machine(),
-        quick=options.quick,
-        alone=alone,
-        load=load,
-        memory_peak_mb=memory_peak_mb,
-        bare=bare,
-        big=filled,
-    )
+def wanted_parts(
+    only: Sequence[str] | None, without: Sequence[str], has_before: bool
+) -> list[tuple[Part, tuple[str, ...]]]:
+    """Each with the sides that are wanted of it."""
+    known = {one.name: one for one in PARTS}
+    found: dict[str, tuple[str, ...]] = {}
+    for text in only or [one.name for one in PARTS if has_before or not one.needs_before]:
+        name, _, sides = text.partition(":")
+        choices = tuple(sides.split(",")) if sides else ()
+        if name not in known or not set(choices) <= set(known[name].choices):
+            raise BenchError(f"there is no part {text}; --list lists them")
+        if known[name].needs_before and not has_before:
+            raise BenchError(f"{name} compares with another version: name its program with --before")
+        found[name] = choices
+    if unknown := set(without) - set(known):
+        raise BenchError(f"there is no part {', '.join(sorted(unknown))}; --list lists them")
+    return [(known[name], choices) for name, choices in found.items() if name not in without]
 
 
-def describe_machine() -> Machine:
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return Machine(
-        cores=len(os.sched_getaffinity(0)),
-        memory_gb=round(memory / 1e9),
-        system=platform.system(),
-        python=platform.python_version(),
-        sqlite=apsw.sqlite_lib_version(),
-    )
+def measure(parts: Sequence[tuple[Part, tuple[str, ...]]], options: Options) -> outcomes.Outcomes:
+    """A part that fails does not cost the others their figures."""
+    expected = [one.expected_seconds(options) for one, _ in parts]
+    found: outcomes.Outcomes = {}
+    pace, began = 1.0, time.monotonic()
+    for at, (one, choices) in enumerate(parts):
+        left = sum(expected[at:]) * pace
+        say(f"[{at + 1}/{len(parts)}] {one.name}: {one.measures} (about {minutes(left)} left in all)")
+        load_average, started_at = os.getloadavg()[0], time.monotonic()
+        measured, error = None, None
+        try:
+            measured = one.run(options._replace(choices=choices))
+        except (BenchError, PrefillError) as failure:
+            error = str(failure)
+        except Exception:
+            error = format_exc()
+        if error is not None:
+            say(f"  {one.name} failed: {error}")
+            error = error.strip().splitlines()[-1].replace("|", "/")[:200]
+        ended_at = time.monotonic()
+        found[one.name] = outcomes.outcome(options, ended_at - started_at, load_average, measured, error)
+        pace = (ended_at - began) / sum(expected[: at + 1])
+    say(f"measured in {minutes(time.monotonic() - began)}")
+    return found
 
 
-def main() -> int:
-    options = parse_options()
+def minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = parse_arguments(arguments)
+    options = options_of(given)
     # Whoever ends this process ends what it started: the exit goes through every `with`.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        if options.profile:
-            wanted = HarnessOptions(options.server, options.pullers, options.connections)
-            print(profile(wanted, options.disk, inflight=200, jobs=options.jobs, seconds=options.seconds))
+        if given.profile:
+            print(profile(HarnessOptions(), options.disk, inflight=PROFILED_IN_FLIGHT, seconds=options.seconds))
             return 0
-        measured = measure(options)
-    except (BenchError, PrefillError) as error:
+        parts = wanted_parts(given.only, given.without, options.before is not None)
+    except BenchError as error:
         say(f"bench: {error}")
         return 1
-    print(report.as_text(measured))
-    if measured.spoilt:
-        return 1
+    if given.list:
+        for one, _ in parts:
+            print(f"{one.name:10} {minutes(one.expected_seconds(options)):>6}  {one.measures}")
+        return 0
+    found = measure(parts, options)
+    print(aligned(outcomes.table(found)))
+    is_whole = {one.name for one, choices in parts if not choices}
     if not options.quick:
-        report.write_json(measured, RESULTS / "latest.json")
-        report.write_page(measured, PAGE)
-    return 0
+        outcomes.keep({name: one for name, one in found.items() if name in is_whole}, [one.name for one in PARTS])
+        say(f"kept in {outcomes.LATEST.relative_to(ROOT)} and {outcomes.PAGE.relative_to(ROOT)}")
+    return 1 if any(one.found is None for one in found.values()) else 0
 
 
 if __name__ == "__main__":

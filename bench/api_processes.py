@@ -1,19 +1,17 @@
-"""`python -m bench.api_processes --before PROGRAM`: PostgreSQL with one API process and with two, in rounds.
+"""The part `postgres`: PostgreSQL with one API process and with two, beside PostgreSQL alone.
 
 Every process is apart: PostgreSQL (which waits for its disk), the API processes, the reconciler, the no-op services and
 the load generator. With two API processes, commands are submitted to the first and waited for there, and the services
-pull from the second and answer to it, so each job has to be noticed across processes twice. The machine changes speed
-while they run, so ratios are taken within each round, and processor time decides.
+pull from the second and answer to it, so each job has to be noticed across processes twice. With `--before`, another
+version runs in the same rounds. The machine changes speed while they run, so ratios are taken within each round.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import secrets
-import signal
 import subprocess
-import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,25 +19,45 @@ from statistics import median
 from typing import NamedTuple
 
 import asyncpg
+import msgspec
 
-from bench.harness import LUCIUS, Harness, check_account
+from bench.figures import percentile
+from bench.harness import LUCIUS, Harness, check_account, clean, clean_alone
+from bench.part import (
+    Measured,
+    Options,
+    Part,
+    Row,
+    alternating,
+    at_least,
+    at_most,
+    detail,
+    median_ratio,
+    rounds_of,
+    say,
+    share_at_least,
+    share_at_most,
+)
 from bench.postgres import postgres_server
 from bench.processes import (
     ROOT,
     SERVER_SETTINGS,
-    BenchError,
     Process,
     environment,
     free_port,
     python_module,
     scratch_folder,
+    tree_cpu_seconds,
 )
-from bench.report import Rows, aligned, markdown, replace_between
+from bench.report import Rows
 
-PAGE = ROOT / "docs" / "benchmarks.md"
-RESULTS = ROOT / "bench" / "results"
-MARKS = ("<!-- postgres:begin -->", "<!-- postgres:end -->")
+NOW, BEFORE = "now", "before"
+JOBS_PER_SECOND_GOAL = 1_000
+P50_MS_GOALS = {1: 12.0, 2: 15.0}
+TWO_OF_ONE_GOAL = 0.95
+CPU_RATIO_GOAL = 1.15
 INFLIGHT = 200
+BARE_CONNECTIONS = 16
 WARM_UP_JOBS = 300
 UPGRADE_SECONDS_MAX = 120.0
 
@@ -69,16 +87,12 @@ class Deployment:
     def measure(self, seconds: float, alone: int) -> Run:
         self._harness.load(INFLIGHT, WARM_UP_JOBS, seconds)
         api_before, all_before = self._api_cpu(), self._all_cpu()
-        load = self._harness.load(INFLIGHT, 1_000_000, seconds)
+        load = clean(self._harness.load(INFLIGHT, 1_000_000, seconds))
         api, everything = self._api_cpu() - api_before, self._all_cpu() - all_before
-        if not load.clean:
-            raise BenchError(f"ended {load.ended}, refused {load.refused}; the figures count for nothing")
         self._harness.alone(10, 0)
         counted = asyncio.run(_transactions(self._url))
-        single = self._harness.alone(alone, 0)
+        single = clean_alone(self._harness.alone(alone, 0))
         counted = asyncio.run(_transactions(self._url)) - counted
-        if single.not_succeeded:
-            raise BenchError(f"{single.not_succeeded} jobs did not succeed; the figures count for nothing")
         per_job = 1000 / load.jobs
         return Run(load.jobs_per_second, api * per_job, everything * per_job, single.p50_ms, counted / alone)
 
@@ -86,17 +100,11 @@ class Deployment:
         return sum(process.cpu_seconds() for process in self._apis)
 
     def _all_cpu(self) -> float:
-        return self._api_cpu() + sum(process.cpu_seconds() for process in self._others) + _children_cpu(self._postgres)
-
-
-def _children_cpu(server: Process) -> float:
-    """PostgreSQL has a process for each connection; of those that have ended, the server itself keeps count."""
-    total = 0.0
-    for task in Path(f"/proc/{server.pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
-            total += (int(fields[11]) + int(fields[12])) / 100
-    return total
+        return (
+            self._api_cpu()
+            + sum(process.cpu_seconds() for process in self._others)
+            + tree_cpu_seconds(self._postgres.pid)
+        )
 
 
 async def _transactions(url: str) -> int:
@@ -145,67 +153,146 @@ def deployed(program: Path, apis: int, folder: Path) -> Iterator[Deployment]:
         check_account(services)
 
 
-def measure_once(program: Path, apis: int, seconds: float, alone: int) -> Run:
-    with scratch_folder("postgres", RESULTS) as folder, deployed(program, apis, folder) as deployment:
-        return deployment.measure(seconds, alone)
+def measure_once(program: Path, apis: int, options: Options) -> Run:
+    with scratch_folder("postgres", options.disk) as folder, deployed(program, apis, folder) as deployment:
+        return deployment.measure(options.seconds, 30 if options.quick else 100)
 
 
-Round = dict[tuple[str, int], Run]
+class Bare(msgspec.Struct):
+    """PostgreSQL alone, with the driver alone: rows of about a job's size, one a commit."""
+
+    commits_per_second: float
+    p50_ms: float
+    """Of a commit when nothing else runs."""
+
+
+async def bare_commits(url: str, seconds: float) -> Bare:
+    async with asyncpg.create_pool(url, min_size=BARE_CONNECTIONS, max_size=BARE_CONNECTIONS) as pool:
+        await pool.execute("CREATE TABLE bare (id bigserial PRIMARY KEY, value bytea)")
+        took: list[float] = []
+        value = secrets.token_bytes(400)
+
+        async def insert(until: float) -> int:
+            done = 0
+            async with pool.acquire() as connection:
+                while (began := time.perf_counter()) < until:
+                    await connection.execute("INSERT INTO bare (value) VALUES ($1)", value)
+                    took.append(time.perf_counter() - began)
+                    done += 1
+            return done
+
+        await insert(time.perf_counter() + seconds / 4)
+        p50_ms = percentile(sorted(took), 50) * 1000
+        until = time.perf_counter() + seconds
+        done = sum(await asyncio.gather(*(insert(until) for _ in range(BARE_CONNECTIONS))))
+    return Bare(round(done / seconds, 1), round(p50_ms, 2))
+
+
+def measure_bare(options: Options) -> Bare:
+    with scratch_folder("postgres", options.disk) as folder, postgres_server(folder) as (_, url):
+        return asyncio.run(bare_commits(url, options.seconds / 2))
+
+
+Rounds = dict[tuple[str, int], list[Run]]
 """By `before` or `now`, and the number of API processes."""
 
 
-def rows(rounds: list[Round]) -> Rows:
+def column(runs: list[Run], name: str) -> list[float]:
+    return [getattr(run, name) for run in runs]
+
+
+def table(found: Rounds) -> Rows:
     made: Rows = [
         ("API processes", "jobs/s", "API's processor a job", "all servers'", "one job alone, p50", "transactions")
     ]
+    has_before = (BEFORE, 1) in found
     for apis in (1, 2):
         cells = [str(apis)]
-        for at, name in enumerate(Run._fields):
-            was, now = (median(one[which, apis][at] for one in rounds) for which in ("before", "now"))
-            ratio = median(one["now", apis][at] / one["before", apis][at] for one in rounds)
+        for name in Run._fields:
             digits, unit = (2, " ms") if name.endswith("cpu_ms") else (1, " ms") if name == "p50_ms" else (0, "")
-            cells.append(f"{was:,.{digits}f} → {now:,.{digits}f}{unit} ({ratio:.0%})")
+            values = column(found[NOW, apis], name)
+            text = f"{median(values):,.{digits}f}{unit}"
+            if has_before:
+                was = column(found[BEFORE, apis], name)
+                text = f"{median(was):,.{digits}f} → {text} ({median_ratio(values, was):.0%})"
+            cells.append(text)
         made.append(tuple(cells))
-    for which in ("before", "now"):
-        cells = [f"two of one, {which}"]
-        for at in range(len(Run._fields)):
-            cells.append(f"{median(one[which, 2][at] / one[which, 1][at] for one in rounds):.0%}")
-        made.append(tuple(cells))
+    for which in (BEFORE, NOW) if has_before else (NOW,):
+        ratios = (median_ratio(column(found[which, 2], name), column(found[which, 1], name)) for name in Run._fields)
+        made.append((f"two of one{', ' + which if has_before else ''}", *(f"{ratio:.0%}" for ratio in ratios)))
     return made
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.api_processes", description=__doc__)
-    parser.add_argument("--before", type=Path, required=True, help="the program of the other version")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--alone", type=int, default=100, help="jobs one at a time")
-    parser.add_argument("--write", action="store_true", help="replace the table of docs/benchmarks.md")
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    programs = {"before": options.before.absolute(), "now": LUCIUS}
-    rounds: list[Round] = []
-    try:
-        for at in range(options.rounds):
-            found: Round = {}
-            for which in ("before", "now") if at % 2 else ("now", "before"):
-                for apis in (1, 2):
-                    run = measure_once(programs[which], apis, options.seconds, options.alone)
-                    found[which, apis] = run
-                    print(f"  round {at + 1}, {which}, {apis}: {run}", file=sys.stderr, flush=True)
-            rounds.append(found)
-    except BenchError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    told = (
-        f"Medians of {options.rounds} alternating rounds of {options.seconds:g} s with at most {INFLIGHT} in flight,"
-        f" and of {options.alone} jobs one at a time; in brackets the median of the rounds' ratios."
+def rows_of(found: Rounds, bare: list[Bare]) -> list[Row]:
+    commits, commit_ms = median(one.commits_per_second for one in bare), median(one.p50_ms for one in bare)
+    one, two = found[NOW, 1], found[NOW, 2]
+    rate = median(column(one, "jobs_per_second"))
+    cpu = [median(column(runs, "all_cpu_ms")) for runs in (one, two)]
+    made = [
+        Row(
+            "three-step jobs/s on PostgreSQL, one API process",
+            f"{rate:,.0f}",
+            f"{cpu[0]:.2f} ms",
+            f"asyncpg, one row a commit, {commits:,.0f}/s",
+            f"{rate / commits:.1%}",
+            *at_least(rate, JOBS_PER_SECOND_GOAL),
+        )
+    ]
+    share = median_ratio(column(two, "jobs_per_second"), column(one, "jobs_per_second"))
+    both = median(column(two, "jobs_per_second"))
+    made.append(
+        Row(
+            "the same with two",
+            f"{both:,.0f}",
+            f"{cpu[1]:.2f} ms",
+            f"one, {rate:,.0f}",
+            f"{share:.0%}",
+            *share_at_least(share, TWO_OF_ONE_GOAL),
+        )
     )
-    print(f"{told}\n\n{aligned(rows(rounds))}")
-    if options.write:
-        replace_between(PAGE, MARKS, f"{told}\n\n{markdown(rows(rounds))}")
-    return 0
+    for what, name in (("the API processes'", "api_cpu_ms"), ("all servers'", "all_cpu_ms")):
+        ratio = median_ratio(column(two, name), column(one, name))
+        with_one, with_two = median(column(one, name)), median(column(two, name))
+        made.append(
+            Row(
+                f"{what} processor a job, with two",
+                f"{with_two:.2f} ms",
+                "",
+                f"with one, {with_one:.2f} ms",
+                f"{ratio:.0%}",
+                *share_at_most(ratio, CPU_RATIO_GOAL),
+            )
+        )
+    for apis, runs in ((1, one), (2, two)):
+        p50 = median(column(runs, "p50_ms"))
+        beside = f"asyncpg, a commit alone, {commit_ms:.2f} ms"
+        what = f"one job alone on PostgreSQL, p50, {apis} API process{'es' if apis > 1 else ''}"
+        made.append(
+            Row(what, f"{p50:.1f} ms", "", beside, f"{p50 / commit_ms:.0f} ×", *at_most(p50, P50_MS_GOALS[apis]))
+        )
+    return made
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def run(options: Options) -> Measured:
+    programs = {NOW: LUCIUS} | ({BEFORE: options.before} if options.before else {})
+    found: Rounds = {(which, apis): [] for which in programs for apis in (1, 2)}
+    bare = []
+    for at, order in enumerate(alternating(options.rounds, list(programs))):
+        bare.append(measure_bare(options))
+        for which in order:
+            for apis in (1, 2):
+                found[which, apis].append(measure_once(programs[which], apis, options))
+                say(f"round {at + 1}, {which}, {apis}: {found[which, apis][-1]}")
+    told = rounds_of(options, f"at most {INFLIGHT} in flight, and {30 if options.quick else 100} jobs one at a time")
+    if options.before:
+        told += f" Before is {options.before_name}; in brackets the median of the rounds' ratios."
+    data = {"bare": bare, **{f"{which}, {apis}": runs for (which, apis), runs in found.items()}}
+    return Measured(rows_of(found, bare), detail(told, table(found)), data)
+
+
+PART = Part(
+    "postgres",
+    "PostgreSQL with one API process and with two, beside PostgreSQL alone",
+    run,
+    lambda options: options.rounds * (6 + (2 if options.before else 1) * 2 * (11 + 2.5 * options.seconds)),
+)

@@ -1,4 +1,4 @@
-"""`python -m bench.buses`: directives a second on each bus, and three-step jobs on the profile `cluster`.
+"""The part `buses`: directives a second on each bus, beside the bare client of its library.
 
 A round publishes the same directives in batches of the dispatcher's size, first with the bare client and then over the
 bus, or the other way round, and receives and settles those of the bus. The machine changes speed while it runs, so the
@@ -7,10 +7,7 @@ ratio is taken within each round.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import signal
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,24 +17,19 @@ from typing import NamedTuple
 import uvloop
 
 from bench.bus_kinds import KINDS, SERVICES, Kind, Opened, Publish, lanes
-from bench.figures import AloneResult, LoadResult
-from bench.harness import LUCIUS, Harness, check_account
-from bench.processes import ROOT, SERVER_SETTINGS, BenchError, Process, free_port, python_module, scratch_folder
-from bench.report import Rows, aligned, markdown, replace_between, yes_or_no
+from bench.part import Measured, Options, Part, Row, chosen, detail, say, share_at_least
+from bench.processes import BenchError, scratch_folder
+from bench.report import Rows, yes_or_no
 from lucius.domain.routing import LANE_TOPICS
 from lucius.engines.outbox.dispatcher import BATCH_MAX
 from lucius.ports.bus import Message
 
-PAGE = ROOT / "docs" / "benchmarks.md"
-RESULTS = ROOT / "bench" / "results"
-MARKS = ("<!-- buses:begin -->", "<!-- buses:end -->")
+DIRECTIVES, QUICK_DIRECTIVES = 5_120, 2_048
 RATIO_GOAL = 0.70
 BODY = b"x" * 1_100
 """About as long as the directive of the sample."""
 RECEIVE_MAX = 250
 LOCK_SECONDS = 60.0
-INFLIGHT = 200
-WARM_UP_JOBS = 500
 
 
 class Round(NamedTuple):
@@ -46,11 +38,6 @@ class Round(NamedTuple):
     published: float
     settled: float
     """Received and settled a second."""
-
-
-class Jobs(NamedTuple):
-    load: LoadResult
-    alone: AloneResult
 
 
 def directives(prefix: str, count: int) -> list[Message]:
@@ -104,7 +91,7 @@ async def measure_bus(kind: Kind, settings: dict[str, str], count: int, rounds: 
             if at:
                 found.append(Round(bare, published, settled))
                 told = "" if bare is None else f", bare {bare:,.0f}/s, {published / bare:.0%}"
-                say(f"  {kind.name}: published {published:,.0f}/s, settled {settled:,.0f}/s{told}")
+                say(f"{kind.name}: published {published:,.0f}/s, settled {settled:,.0f}/s{told}")
     return found
 
 
@@ -119,27 +106,6 @@ def measure_buses(wanted: Sequence[str], count: int, rounds: int, disk: Path) ->
             ):
                 found[kind.name] = runner.run(measure_bus(kind, settings, count, rounds))
     return found
-
-
-def measure_cluster(seconds: float, jobs_alone: int, disk: Path) -> Jobs:
-    port = free_port()
-    with scratch_folder("cluster", disk) as folder:
-        command = [str(LUCIUS), "up", "--profile", "cluster", "--port", str(port), "--no-services"]
-        command += ["--data", str(folder / "data")]
-        with Process("the profile cluster", command, folder / "server.log", SERVER_SETTINGS) as server:
-            server.wait_ready(port, "/readyz")
-            noop = python_module("bench.services", "--port", str(port))
-            with Process("the services", noop, folder / "services.log") as services:
-                harness = Harness(server, [services], port, connections=64)
-                harness.load(INFLIGHT, WARM_UP_JOBS, seconds)
-                load = harness.load(INFLIGHT, 1_000_000, seconds)
-                alone = harness.alone(jobs_alone, warm_up=20)
-                services.stop()
-                check_account(services)
-    if not load.clean or alone.not_succeeded:
-        raise BenchError(f"ended {load.ended}, refused {load.refused}; the figures count for nothing")
-    say(f"  profile cluster: {load.jobs_per_second:,.0f} jobs/s, one alone p50 {alone.p50_ms:.1f} ms")
-    return Jobs(load, alone)
 
 
 def rows(found: dict[str, list[Round]]) -> Rows:
@@ -158,43 +124,32 @@ def rows(found: dict[str, list[Round]]) -> Rows:
     return made
 
 
-def job_rows(jobs: Jobs) -> Rows:
-    load, alone = jobs
-    return [
-        ("profile `cluster`", "measured"),
-        (f"three-step jobs/s, at most {load.inflight_max} in flight", f"{load.jobs_per_second:,.0f}"),
-        ("one job alone, p50", f"{alone.p50_ms:.1f} ms"),
-        ("one job alone, p99", f"{alone.p99_ms:.1f} ms"),
-    ]
+def rows_of(found: dict[str, list[Round]]) -> list[Row]:
+    made = []
+    for kind in KINDS:
+        rounds = found.get(kind.name, [])
+        ratios = [one.published / one.bare for one in rounds if one.bare]
+        if not ratios:
+            continue
+        published, bare = median(one.published for one in rounds), median(one.bare for one in rounds if one.bare)
+        ratio = median(ratios)
+        what = f"directives published/s, bus `{kind.name}`"
+        beside = f"{kind.bare_is}, {bare:,.0f}/s"
+        made.append(Row(what, f"{published:,.0f}", "", beside, f"{ratio:.0%}", *share_at_least(ratio, RATIO_GOAL)))
+    return made
 
 
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def run(options: Options) -> Measured:
+    count = QUICK_DIRECTIVES if options.quick else DIRECTIVES
+    found = measure_buses(chosen(options, [kind.name for kind in KINDS]), count, options.rounds, options.disk)
+    told = f"Medians of {options.rounds} rounds of {count:,} directives in batches of {BATCH_MAX}."
+    return Measured(rows_of(found), detail(told, rows(found)), found)
 
 
-def main() -> int:
-    names = [kind.name for kind in KINDS]
-    parser = argparse.ArgumentParser(prog="python -m bench.buses", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few and short rounds; writes no page")
-    parser.add_argument("--bus", nargs="+", choices=names, default=names, help="only these; writes no page")
-    parser.add_argument("--no-jobs", action="store_true", help="leave out the profile cluster; writes no page")
-    parser.add_argument("--disk", type=Path, default=RESULTS, help="folder for the data; removed afterwards")
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    count, rounds, seconds, alone = (2_048, 2, 3.0, 50) if options.quick else (5_120, 5, 10.0, 200)
-    try:
-        found = measure_buses(options.bus, count, rounds, options.disk.resolve())
-        jobs = None if options.no_jobs else measure_cluster(seconds, alone, options.disk.resolve())
-    except BenchError as error:
-        say(f"bench: {error}")
-        return 1
-    tables = [rows(found), *([] if jobs is None else [job_rows(jobs)])]
-    told = f"Medians of {rounds} rounds of {count:,} directives in batches of {BATCH_MAX}."
-    print("\n\n".join([told, *(aligned(table) for table in tables)]))
-    if not options.quick and jobs is not None and options.bus == names:
-        replace_between(PAGE, MARKS, "\n\n".join([told, *(markdown(table) for table in tables)]))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+PART = Part(
+    "buses",
+    "directives on each bus, beside the bare client of its library",
+    run,
+    lambda options: 25 + (options.rounds + 1) * (8 if options.quick else 20),
+    choices=tuple(kind.name for kind in KINDS),
+)

@@ -1,4 +1,4 @@
-"""`python -m bench.consoles`: what open consoles cost a loaded server, in alternating rounds.
+"""The part `consoles`: what open consoles cost a loaded server, in alternating rounds.
 
 A round is one server on an empty ledger, loaded three times: without consoles, with streams as consoles open them, and
 with consoles that also read what changed. The order changes from round to round; the ratio is taken within a round.
@@ -6,39 +6,37 @@ with consoles that also read what changed. The order changes from round to round
 
 from __future__ import annotations
 
-import argparse
-import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from bench.harness import Harness, HarnessOptions, open_harness
-from bench.processes import ROOT, BenchError, Process, python_module, scratch_folder
-from bench.report import Rows, aligned, markdown, replace_between
+from bench.harness import Harness, HarnessOptions, clean, open_harness
+from bench.part import Measured, Options, Part, Row, detail, rounds_of, say, share_at_most
+from bench.processes import BenchError, Process, python_module, scratch_folder
+from bench.report import Rows
 
-PAGE = ROOT / "docs" / "benchmarks.md"
-RESULTS = ROOT / "bench" / "results"
-MARKS = ("<!-- consoles:begin -->", "<!-- consoles:end -->")
+CONSOLES = 100
+INFLIGHT = 100
+RATIO_GOAL = 1.10
 WARM_UP_JOBS = 500
 OPEN_SECONDS_MAX = 90.0
-NONE, STREAMS, CONSOLES = "without consoles", "their streams alone", "consoles that read what changed"
-KINDS = (NONE, STREAMS, CONSOLES)
+NONE, STREAMS, READING = "without consoles", "their streams alone", "consoles that read what changed"
+KINDS = (NONE, STREAMS, READING)
 
 Run = tuple[float, float]
 """The server's processor a job in milliseconds, and jobs a second."""
 
 
 @contextmanager
-def clients(kind: str, port: int, consoles: int, folder: Path) -> Iterator[None]:
+def clients(kind: str, port: int, folder: Path) -> Iterator[None]:
     if kind == NONE:
         yield
         return
-    more = ["--reads"] if kind == CONSOLES else []
+    more = ["--reads"] if kind == READING else []
     output = folder / "consoles.log"
-    command = python_module("bench.console_clients", "--port", str(port), "--consoles", str(consoles), *more)
+    command = python_module("bench.console_clients", "--port", str(port), "--consoles", str(CONSOLES), *more)
     with Process("the consoles", command, output) as process:
         deadline = time.monotonic() + OPEN_SECONDS_MAX
         while not output.read_text().startswith("open"):
@@ -50,26 +48,25 @@ def clients(kind: str, port: int, consoles: int, folder: Path) -> Iterator[None]
         process.require_running()
     if "events 0 " in output.read_text() or "events" not in output.read_text():
         raise BenchError(f"the consoles saw nothing:\n{output.read_text()[-2_000:]}")
-    print(f"    {kind}: {output.read_text().splitlines()[-1]}", file=sys.stderr, flush=True)
+    say(f"  {kind}: {output.read_text().splitlines()[-1]}")
 
 
-def load(harness: Harness, kind: str, consoles: int, inflight: int, seconds: float, folder: Path) -> Run:
-    with clients(kind, harness.port, consoles, folder):
-        run = harness.load(inflight, 1_000_000, seconds)
-    if not run.clean or run.cpu_ms_per_job is None:
-        raise BenchError(f"{kind}: ended {run.ended}, refused {run.refused}; the figures count for nothing")
-    return run.cpu_ms_per_job.server, run.jobs_per_second
+def load(harness: Harness, kind: str, seconds: float, folder: Path) -> Run:
+    with clients(kind, harness.port, folder):
+        cpu = (run := clean(harness.load(INFLIGHT, 1_000_000, seconds))).cpu_ms_per_job
+    assert cpu is not None, "a clean run has it"
+    return cpu.server, run.jobs_per_second
 
 
-def measure(consoles: int, inflight: int, rounds: int, seconds: float) -> list[dict[str, Run]]:
+def measure(options: Options) -> list[dict[str, Run]]:
     found = []
-    for at in range(rounds):
-        with scratch_folder("consoles", RESULTS) as folder, open_harness(folder, HarnessOptions()) as harness:
-            harness.load(inflight, WARM_UP_JOBS, 1.0)
+    for at in range(options.rounds):
+        with scratch_folder("consoles", options.disk) as folder, open_harness(folder, HarnessOptions()) as harness:
+            harness.load(INFLIGHT, WARM_UP_JOBS, 1.0)
             order = KINDS[at % len(KINDS) :] + KINDS[: at % len(KINDS)]
-            found.append({kind: load(harness, kind, consoles, inflight, seconds, folder) for kind in order})
+            found.append({kind: load(harness, kind, options.seconds, folder) for kind in order})
         told = ", ".join(f"{kind} {cpu:.3f} ms, {rate:,.0f} jobs/s" for kind, (cpu, rate) in found[-1].items())
-        print(f"  round {at + 1}: {told}", file=sys.stderr, flush=True)
+        say(f"round {at + 1}: {told}")
     return found
 
 
@@ -87,29 +84,29 @@ def rows(found: list[dict[str, Run]]) -> Rows:
     return made
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.consoles", description=__doc__)
-    parser.add_argument("--consoles", type=int, default=100)
-    parser.add_argument("--inflight", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--keep", action="store_true", help="write the table into docs/benchmarks.md")
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        found = measure(options.consoles, options.inflight, options.rounds, options.seconds)
-    except BenchError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    told = (
-        f"{options.consoles} consoles on the overview, {options.inflight} jobs in flight: medians of {options.rounds}"
-        f" alternating rounds of {options.seconds:g} s; in brackets the lowest and highest ratio of a round."
+def run(options: Options) -> Measured:
+    found = measure(options)
+    without = median(one[NONE][0] for one in found)
+    rows_found = []
+    for kind in (STREAMS, READING):
+        cpu, rate = (median(one[kind][at] for one in found) for at in range(2))
+        share = ratio(found, kind)
+        beside = f"without, {without:.2f} ms of processor"
+        measure_of = f"jobs/s with {CONSOLES} open consoles, {kind}"
+        made = Row(measure_of, f"{rate:,.0f}", f"{cpu:.2f} ms", beside, f"{share:.0%}")
+        if kind == READING:
+            made.goal, made.reached = share_at_most(share, RATIO_GOAL)
+        rows_found.append(made)
+    told = rounds_of(
+        options,
+        f"{CONSOLES} consoles on the overview, {INFLIGHT} jobs in flight; in brackets the lowest and highest ratio",
     )
-    print(f"{told}\n\n{aligned(rows(found))}")
-    if options.keep:
-        replace_between(PAGE, MARKS, f"{told}\n\n{markdown(rows(found))}")
-    return 0
+    return Measured(rows_found, detail(told, rows(found)), found)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+PART = Part(
+    "consoles",
+    "open consoles on a loaded server, beside the server without them",
+    run,
+    lambda options: options.rounds * (17 + 3.3 * options.seconds),
+)

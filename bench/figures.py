@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 
 import msgspec
 
@@ -54,24 +53,6 @@ class PostsResult(msgspec.Struct, kw_only=True):
     cpu_seconds: float
 
 
-class BigResult(msgspec.Struct, kw_only=True):
-    filled_jobs: int
-    filled_rows: dict[str, int]
-    file_mb: float
-    empty: list[LoadResult]
-    filled: list[LoadResult]
-    memory_peak_mb: float
-
-    @property
-    def cpu_ratio(self) -> float:
-        """Processor a job with the filled ledger, of that with the empty one: medians."""
-        return median(_server_cpu(self.filled)) / median(_server_cpu(self.empty))
-
-    @property
-    def bytes_per_job(self) -> float:
-        return self.file_mb * 1e6 / self.filled_jobs
-
-
 class BareResult(msgspec.Struct, kw_only=True):
     fastapi_posts_per_second: float
     starlette_posts_per_second: float
@@ -81,39 +62,7 @@ class BareResult(msgspec.Struct, kw_only=True):
     sqlite_grouped_rows_per_second: float
 
 
-class Machine(msgspec.Struct, kw_only=True):
-    cores: int
-    memory_gb: int
-    system: str
-    python: str
-    sqlite: str
-
-
-class Report(msgspec.Struct, kw_only=True):
-    measured_at: str
-    machine: Machine
-    quick: bool
-    alone: AloneResult
-    load: list[LoadResult]
-    memory_peak_mb: float
-    bare: BareResult
-    big: BigResult | None
-
-    @property
-    def best_jobs_per_second(self) -> float:
-        return max(run.jobs_per_second for run in self.load)
-
-    @property
-    def spoilt(self) -> list[str]:
-        """Whatever means that the figures are not to be trusted."""
-        runs = [*self.load, *(self.big.empty + self.big.filled if self.big else [])]
-        faults = [f"{run.jobs} jobs: ended {run.ended}, refused {run.refused}" for run in runs if not run.clean]
-        if self.alone.not_succeeded:
-            faults.append(f"{self.alone.not_succeeded} jobs run alone did not succeed")
-        return faults
-
-
-def _server_cpu(runs: Sequence[LoadResult]) -> list[float]:
+def server_cpu(runs: Sequence[LoadResult]) -> list[float]:
     return [run.cpu_ms_per_job.server for run in runs if run.cpu_ms_per_job is not None]
 
 

@@ -92,6 +92,19 @@ def open_harness(folder: Path, wanted: HarnessOptions, under: Sequence[str] = ()
             check_account(services)
 
 
+def clean(run: LoadResult) -> LoadResult:
+    """Whatever else happened, its figures are not to be trusted."""
+    if not run.clean or run.cpu_ms_per_job is None:
+        raise BenchError(f"ended {run.ended}, refused {run.refused}; the figures count for nothing")
+    return run
+
+
+def clean_alone(run: AloneResult) -> AloneResult:
+    if run.not_succeeded:
+        raise BenchError(f"{run.not_succeeded} jobs run alone did not succeed; the figures count for nothing")
+    return run
+
+
 def check_account(services: Process) -> None:
     try:
         account = msgspec.json.decode(services.tail().strip().rpartition("\n")[2], type=Account)

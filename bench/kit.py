@@ -1,33 +1,43 @@
-"""`python -m bench.kit`: services on the platform kit, each in a process of its own, beside raw services.
+"""The part `kit`: services on the platform kit, each in a process of its own, beside raw services.
 
-Each round runs all ways on servers of their own, because the machine changes speed while they run. With `--before
-PROGRAM`, another version's server and kit run in the same rounds.
+Each round runs all ways on servers of their own, because the machine changes speed while they run. With `--before`,
+another version's server and kit run in the same rounds.
 """
 
 from __future__ import annotations
 
-import argparse
-import signal
 import statistics
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from bench.figures import LoadResult
-from bench.harness import LUCIUS, Harness, HarnessOptions, open_harness
-from bench.processes import ROOT, SERVER_SETTINGS, BenchError, Process, free_port, scratch_folder
-from bench.report import Rows, aligned, markdown, replace_between
+from bench.harness import LUCIUS, Harness, HarnessOptions, clean, open_harness
+from bench.part import (
+    Measured,
+    Options,
+    Part,
+    Row,
+    alternating,
+    at_least,
+    at_most,
+    detail,
+    median_ratio,
+    rounds_of,
+    say,
+)
+from bench.processes import SERVER_SETTINGS, Process, free_port, scratch_folder
+from bench.report import Rows
 from bench.services import SERVICES
 
-PAGE = ROOT / "docs" / "benchmarks.md"
-RESULTS = ROOT / "bench" / "results"
-MARKS = ("<!-- kit:begin -->", "<!-- kit:end -->")
 INFLIGHT = 100
 WARM_UP_JOBS = 300
 STEPS = len(SERVICES)
 JOBS_MAX = 1_000_000
+JOBS_PER_SECOND_GOAL = 1_000
+STEP_MS_GOAL = 0.3
+SERVER_MS_GOAL = 1.0
 
 
 class Way(NamedTuple):
@@ -46,10 +56,7 @@ def measure_once(way: Way, folder: Path, seconds: float) -> LoadResult:
     raw = HarnessOptions(way.program, connections=32)
     with kit_harness(way, folder) if way.on_kit else open_harness(folder, raw) as harness:
         harness.load(INFLIGHT, WARM_UP_JOBS, seconds)
-        run = harness.load(INFLIGHT, JOBS_MAX, seconds)
-    if not run.clean or run.cpu_ms_per_job is None:
-        raise BenchError(f"{way.name}: ended {run.ended}, refused {run.refused}; the figures count for nothing")
-    return run
+        return clean(harness.load(INFLIGHT, JOBS_MAX, seconds))
 
 
 @contextmanager
@@ -68,54 +75,86 @@ def kit_harness(way: Way, folder: Path) -> Iterator[Harness]:
         yield Harness(server, services, port, connections=32)
 
 
-def measure(compared: list[Way], rounds: int, seconds: float) -> dict[Way, list[LoadResult]]:
+def measure(compared: list[Way], options: Options) -> dict[Way, list[LoadResult]]:
     runs: dict[Way, list[LoadResult]] = {way: [] for way in compared}
-    for at in range(rounds):
-        for way in compared if at % 2 else reversed(compared):
-            with scratch_folder("kit", RESULTS) as folder:
-                run = measure_once(way, folder, seconds)
-            runs[way].append(run)
-            print(
-                f"  round {at + 1}, {way.name}: {run.jobs_per_second:,.0f} jobs/s, {run.cpu_ms_per_job}",
-                file=sys.stderr,
-            )
+    ways_by_name = {way.name: way for way in compared}
+    for at, order in enumerate(alternating(options.rounds, list(ways_by_name))):
+        for name in order:
+            with scratch_folder("kit", options.disk) as folder:
+                run = measure_once(ways_by_name[name], folder, options.seconds)
+            runs[ways_by_name[name]].append(run)
+            say(f"round {at + 1}, {name}: {run.jobs_per_second:,.0f} jobs/s, {run.cpu_ms_per_job}")
     return runs
 
 
-def rows(runs: dict[Way, list[LoadResult]]) -> Rows:
-    made: Rows = [("services", "three-step jobs/s", "of raw", "server's processor a job", "kit's processor a step")]
-    (raw,) = (measured for way, measured in runs.items() if not way.on_kit)
+class Figures(NamedTuple):
+    rate: float
+    of_raw: float
+    server_ms: float
+    step_ms: float
+
+
+def figures(runs: dict[Way, list[LoadResult]]) -> dict[Way, Figures]:
+    (raw,) = ([run.jobs_per_second for run in measured] for way, measured in runs.items() if not way.on_kit)
+    found = {}
     for way, measured in runs.items():
+        rates = [run.jobs_per_second for run in measured]
         cpus = [run.cpu_ms_per_job for run in measured if run.cpu_ms_per_job]
-        rate = statistics.median(run.jobs_per_second for run in measured)
-        pairs = zip(measured, raw, strict=True)
-        ratio = statistics.median(run.jobs_per_second / other.jobs_per_second for run, other in pairs)
-        server = statistics.median(cpu.server for cpu in cpus)
-        step = statistics.median(cpu.services for cpu in cpus) / STEPS
-        made.append((way.name, f"{rate:,.0f}", f"{ratio:.0%}", f"{server:.2f} ms", f"{step:.2f} ms"))
+        found[way] = Figures(
+            statistics.median(rates),
+            median_ratio(rates, raw),
+            statistics.median(cpu.server for cpu in cpus),
+            statistics.median(cpu.services for cpu in cpus) / STEPS,
+        )
+    return found
+
+
+def table(found: dict[Way, Figures]) -> Rows:
+    made: Rows = [("services", "three-step jobs/s", "of raw", "server's processor a job", "kit's processor a step")]
+    for way, (rate, of_raw, server, step) in found.items():
+        made.append((way.name, f"{rate:,.0f}", f"{of_raw:.0%}", f"{server:.2f} ms", f"{step:.2f} ms"))
     return made
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.kit", description=__doc__)
-    parser.add_argument("--before", type=Path, help="the program of another version, with its interpreter beside it")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--quick", action="store_true", help="one short round; writes no page")
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    rounds, seconds = (1, 2.0) if options.quick else (options.rounds, options.seconds)
-    try:
-        runs = measure(ways(options.before and options.before.absolute()), rounds, seconds)
-    except BenchError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    print(aligned(rows(runs)))
-    if not options.quick:
-        told = f"Medians of {rounds} alternating rounds of {seconds:g} s, at most {INFLIGHT} jobs in flight."
-        replace_between(PAGE, MARKS, f"{told}\n\n{markdown(rows(runs))}")
-    return 0
+def rows_of(found: dict[Way, Figures]) -> list[Row]:
+    raw = next(one.rate for way, one in found.items() if not way.on_kit)
+    made = []
+    for way, (rate, of_raw, server, step) in found.items():
+        if not way.on_kit or way.program != LUCIUS:
+            continue
+        beside = f"raw services, {raw:,.0f}"
+        made += [
+            Row(
+                f"three-step jobs/s, services {way.name}",
+                f"{rate:,.0f}",
+                f"{server:.2f} + {STEPS} × {step:.2f} ms",
+                beside,
+                f"{of_raw:.0%}",
+                *at_least(rate, JOBS_PER_SECOND_GOAL),
+            ),
+            Row(f"the kit's processor a step, {way.name}", f"{step:.2f} ms", "", "", "", *at_most(step, STEP_MS_GOAL)),
+            Row(
+                f"the server's processor a job, {way.name}",
+                f"{server:.2f} ms",
+                "",
+                "",
+                "",
+                *at_most(server, SERVER_MS_GOAL),
+            ),
+        ]
+    return made
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def run(options: Options) -> Measured:
+    runs = measure(ways(options.before), options)
+    found = figures(runs)
+    told = rounds_of(options, f"at most {INFLIGHT} jobs in flight")
+    return Measured(rows_of(found), detail(told, table(found)), {way.name: measured for way, measured in runs.items()})
+
+
+PART = Part(
+    "kit",
+    "services on the platform kit, each in its own process, beside raw services",
+    run,
+    lambda options: options.rounds * (4 if options.before else 3) * (6 + 2.2 * options.seconds),
+)

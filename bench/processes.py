@@ -137,6 +137,25 @@ class Process:
         return self._child
 
 
+def tree_cpu_seconds(root: int) -> float:
+    """Processor time of a process and of all its descendants, those that it has waited for included."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # It has ended meanwhile.
+            continue
+        parents[int(entry.name)] = int(fields[1])
+        ticks[int(entry.name)] = sum(int(field) for field in fields[11:15])
+    wanted = {root}
+    while more := {pid for pid, parent in parents.items() if parent in wanted} - wanted:
+        wanted |= more
+    return sum(ticks.get(pid, 0) for pid in wanted) / os.sysconf("SC_CLK_TCK")
+
+
 def answers(port: int, path: str) -> bool:
     """Whether anything but a server's error comes back: an empty route answers a GET with 405."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)

@@ -1,4 +1,4 @@
-"""`python -m bench.runbooks`: step executions a second, and a scheduler's round over members that have not changed.
+"""The part `runbooks`: step executions a second, and a scheduler's round over members that have not changed.
 
 Three measures: a batch of 10,000 members × 5 steps through the embedded default with a worker process over HTTP; the
 same on PostgreSQL with the bus in it, scheduler, orchestrator, API and worker in processes of their own; and one round
@@ -7,10 +7,8 @@ of the scheduler over a source of 50,000 members. SQLite alone is measured in th
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import statistics
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -23,10 +21,10 @@ import msgspec
 
 from bench.bare import measure_sqlite
 from bench.harness import LUCIUS
+from bench.part import Measured, Options, Part, Row, at_least, at_most, detail, say
 from bench.postgres import postgres_server
 from bench.processes import (
     API_KEY,
-    ROOT,
     SERVER_SETTINGS,
     BenchError,
     Process,
@@ -34,16 +32,16 @@ from bench.processes import (
     python_module,
     scratch_folder,
 )
-from bench.report import Rows, aligned, markdown, replace_between
+from bench.report import Rows
 from bench.runbook_worker import STEPS, WORKER_ID
 
-PAGE = ROOT / "docs" / "benchmarks.md"
-RESULTS = ROOT / "bench" / "results"
-MARKS = ("<!-- runbooks:begin -->", "<!-- runbooks:end -->")
 BATCH_SECONDS_MAX = 600.0
 TICK_ROUNDS = 5
-GOALS = {"embedded": 1_500, "postgres": 1_000}
+GOALS = {"embedded": 10_000, "postgres": 4_000}
 TICK_SECONDS_GOAL = 2.0
+MEMBERS, QUICK_MEMBERS = 10_000, 500
+TICK_MEMBERS, QUICK_TICK_MEMBERS = 50_000, 5_000
+PROGRESSIONS = ("barrier", "independent")
 
 _PARAMS = '{{Upn: "{{{{Upn}}}}", Batch: "{{{{_batch_id}}}}"}}'
 _STEP = f"      - {{{{name: s{{0}}, worker_id: {{1}}, function: Do-Nothing, params: {_PARAMS}}}}}"
@@ -81,7 +79,7 @@ class Place(msgspec.Struct):
         return statistics.median(run.steps_per_second for run in self.runs)
 
 
-class Measured(msgspec.Struct):
+class Found(msgspec.Struct):
     members: int
     embedded: Place
     postgres: Place
@@ -94,14 +92,17 @@ class Measured(msgspec.Struct):
 
 
 @contextmanager
-def embedded(folder: Path) -> Iterator[tuple[int, dict[str, Process]]]:
+def embedded(folder: Path, has_worker: bool = True) -> Iterator[tuple[int, dict[str, Process]]]:
     port = free_port()
     command = [str(LUCIUS), "up", "--port", str(port), "--data", str(folder / "data"), "--no-services"]
-    with Process("the server", command, folder / "server.log", SERVER_SETTINGS) as server:
+    with ExitStack() as stack:
+        server = stack.enter_context(Process("the server", command, folder / "server.log", SERVER_SETTINGS))
         server.wait_ready(port, "/readyz")
-        url = f"http://127.0.0.1:{port}"
-        with Process("worker", python_module("bench.runbook_worker", "--url", url), folder / "worker.log") as worker:
-            yield port, {"server": server, "worker": worker}
+        processes = {"server": server}
+        if has_worker:
+            words = python_module("bench.runbook_worker", "--url", f"http://127.0.0.1:{port}")
+            processes["worker"] = stack.enter_context(Process("worker", words, folder / "worker.log"))
+        yield port, processes
 
 
 @contextmanager
@@ -138,7 +139,7 @@ def measure_place(place: Any, folder: Path, members: int, progressions: list[str
                 runs.append(run_batch(client, progression, members, processes))
                 main = processes.get("server") or processes["orchestrator"]
                 memory.append(main.memory_peak_mb())
-                print(f"  {place.__name__}, {progression}: {runs[-1].steps_per_second:,.0f}/s", file=sys.stderr)
+                say(f"{place.__name__}, {progression}: {runs[-1].steps_per_second:,.0f}/s")
     return Place(runs, memory)
 
 
@@ -218,28 +219,28 @@ async def measure_tick(folder: Path, members: int) -> list[float]:
 # --- The report ------------------------------------------------------------------------------------------------------
 
 
-def rows_of(measured: Measured) -> Rows:
+def table(found: Found) -> Rows:
     rows: Rows = [("measure", "measured", "goal", "reached")]
-    for name, place in (("embedded", measured.embedded), ("postgres", measured.postgres)):
+    for name, place in (("embedded", found.embedded), ("postgres", found.postgres)):
         rates = ", ".join(f"{run.steps_per_second:,.0f} ({run.progression})" for run in place.runs)
         reached = place.steps_per_second >= GOALS[name]
         rows.append((f"step executions/s, {name}", rates, f"{GOALS[name]:,}", "yes" if reached else "no"))
-    worst = max(measured.tick_seconds)
-    tick = f"{min(measured.tick_seconds):.2f} to {worst:.2f} s"
+    worst = max(found.tick_seconds)
+    tick = f"{min(found.tick_seconds):.2f} to {worst:.2f} s"
     reached = worst < TICK_SECONDS_GOAL
-    what = f"a round over {measured.tick_members:,} members, no change"
+    what = f"a round over {found.tick_members:,} members, no change"
     rows.append((what, tick, f"< {TICK_SECONDS_GOAL:.0f} s", "yes" if reached else "no"))
-    for name, place in (("server", measured.embedded), ("orchestrator", measured.postgres)):
+    for name, place in (("server", found.embedded), ("orchestrator", found.postgres)):
         peaks = ", ".join(f"{peak:.0f}" for peak in place.memory_mb)
         rows.append((f"memory of the {name}, peak after each batch", f"{peaks} MB", "flat", ""))
-    share = measured.embedded.steps_per_second / measured.sqlite_rows_per_second
+    share = found.embedded.steps_per_second / found.sqlite_rows_per_second
     rows.append(("embedded, of SQLite's rows/s (100 a commit) in the same run", f"{share:.1%}", "", ""))
     return rows
 
 
-def cpu_rows(measured: Measured) -> Rows:
+def cpu_rows(found: Found) -> Rows:
     rows: Rows = [("processor a step execution, ms", "mean of the runs")]
-    for name, place in (("embedded", measured.embedded), ("postgres", measured.postgres)):
+    for name, place in (("embedded", found.embedded), ("postgres", found.postgres)):
         for process in place.runs[0].cpu_ms_per_step:
             if process == "postgres":
                 continue  # Its connections are processes of their own, which are not counted here.
@@ -248,28 +249,44 @@ def cpu_rows(measured: Measured) -> Rows:
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.runbooks", description=__doc__)
-    parser.add_argument("--members", type=int, default=10_000)
-    parser.add_argument("--tick-members", type=int, default=50_000)
-    parser.add_argument("--rounds", type=int, default=2, help="batches of each progression")
-    parser.add_argument("--dry", action="store_true", help="print, and leave the page as it is")
-    given = parser.parse_args()
-    progressions = ["barrier", "independent"] * given.rounds
-    with scratch_folder("runbooks", RESULTS) as folder:
-        sqlite = measure_sqlite(folder, 2.0)
-        tick = asyncio.run(measure_tick(folder, given.tick_members))
+def rows_of(found: Found) -> list[Row]:
+    made = []
+    for name, place in (("embedded", found.embedded), ("postgres", found.postgres)):
+        rate = place.steps_per_second
+        cpu = sum(
+            statistics.mean(run.cpu_ms_per_step[process] for run in place.runs)
+            for process in place.runs[0].cpu_ms_per_step
+            if process != "postgres"
+        )
+        limit = found.sqlite_rows_per_second
+        beside = ("", "") if name == "postgres" else (f"SQLite, 100 rows a commit, {limit:,.0f}", f"{rate / limit:.1%}")
+        goal = at_least(rate, GOALS[name])
+        made.append(Row(f"runbook step executions/s, {name}", f"{rate:,.0f}", f"{cpu:.2f} ms a step", *beside, *goal))
+    worst = max(found.tick_seconds)
+    what = f"the scheduler's round over {found.tick_members:,} members, slowest"
+    made.append(Row(what, f"{worst:.2f} s", "", "", "", *at_most(worst, TICK_SECONDS_GOAL, "s")))
+    return made
+
+
+def run(options: Options) -> Measured:
+    members = QUICK_MEMBERS if options.quick else MEMBERS
+    tick_members = QUICK_TICK_MEMBERS if options.quick else TICK_MEMBERS
+    with scratch_folder("runbooks", options.disk) as folder:
+        sqlite = measure_sqlite(folder, min(2.0, options.seconds))
+        tick = asyncio.run(measure_tick(folder, tick_members))
         places = []
         for place in (embedded, on_postgres):
             inside = folder / place.__name__
             inside.mkdir()
-            places.append(measure_place(place, inside, given.members, progressions))
-    measured = Measured(given.members, places[0], places[1], sqlite.grouped_rows_per_second, given.tick_members, tick)
-    print(aligned(rows_of(measured)), aligned(cpu_rows(measured)), sep="\n\n")
-    if not given.dry:
-        (RESULTS / "runbooks.json").write_bytes(msgspec.json.format(msgspec.json.encode(measured)))
-        replace_between(PAGE, MARKS, markdown(rows_of(measured)) + "\n\n" + markdown(cpu_rows(measured)))
+            places.append(measure_place(place, inside, members, list(PROGRESSIONS) * options.rounds))
+    found = Found(members, places[0], places[1], sqlite.grouped_rows_per_second, tick_members, tick)
+    told = f"{options.rounds} batches of {members:,} members × {STEPS} steps of each progression; rates are medians."
+    return Measured(rows_of(found), detail(told, table(found), cpu_rows(found)), found)
 
 
-if __name__ == "__main__":
-    main()
+PART = Part(
+    "runbooks",
+    "step executions of runbooks, embedded and on PostgreSQL, beside SQLite alone",
+    run,
+    lambda options: (20 if options.quick else 60) + options.rounds * (10 if options.quick else 110),
+)

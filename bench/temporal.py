@@ -1,4 +1,4 @@
-"""`python -m bench.temporal`: three-step jobs on the engine `temporal`, against a bare workflow of three activities.
+"""The part `temporal`: three-step jobs on the engine `temporal`, against a bare workflow of three activities.
 
 Both run on the same Temporal development server, whose state is a file. Rounds alternate, because the machine changes
 speed while they run, and each job rate is compared with that of the bare workflow beside it.
@@ -6,10 +6,8 @@ speed while they run, and each job rate is compared with that of the bare workfl
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import shutil
-import signal
 import statistics
 import sys
 from collections.abc import Iterator
@@ -22,10 +20,10 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from bench.figures import AloneResult, LoadResult
-from bench.harness import LUCIUS, Harness, check_account
+from bench.harness import LUCIUS, Harness, check_account, clean, clean_alone
+from bench.part import Measured, Options, Part, Row, detail, rounds_of, say, share_at_least
 from bench.processes import (
     READY_SECONDS_MAX,
-    ROOT,
     SERVER_SETTINGS,
     BenchError,
     Process,
@@ -34,12 +32,9 @@ from bench.processes import (
     run_module,
     scratch_folder,
 )
-from bench.report import Rows, aligned, markdown, replace_between, yes_or_no
+from bench.report import Rows
 from bench.temporal_bare import BareAlone, BareLoad
 
-PAGE = ROOT / "docs" / "benchmarks.md"
-RESULTS = ROOT / "bench" / "results"
-MARKS = ("<!-- temporal:begin -->", "<!-- temporal:end -->")
 INFLIGHT = 30
 WARM_UP_JOBS = 20
 POLL_SECONDS = 0.05
@@ -49,13 +44,9 @@ SLACK_SECONDS = 300.0
 
 
 class Pace(NamedTuple):
-    rounds: int
     jobs: int
     seconds: float
     jobs_alone: int
-
-
-QUICK, FULL = Pace(2, 150, 6.0, 15), Pace(5, 1_000, 8.0, 30)
 
 
 class Side(msgspec.Struct):
@@ -80,7 +71,7 @@ class Round(msgspec.Struct):
     engine: Side
 
 
-class Measured(msgspec.Struct):
+class Found(msgspec.Struct):
     rounds: list[Round]
 
     @property
@@ -162,20 +153,12 @@ def engine_harness(temporal: Temporal, folder: Path) -> Iterator[Harness]:
 
 def measure_engine(temporal: Temporal, harness: Harness, pace: Pace) -> Side:
     polls = ("--poll-seconds", POLL_SECONDS)
-    checked(harness.load(INFLIGHT, WARM_UP_JOBS, pace.seconds, *polls))
+    clean(harness.load(INFLIGHT, WARM_UP_JOBS, pace.seconds, *polls))
     cpu_from = temporal.process.cpu_seconds()
-    run = checked(harness.load(INFLIGHT, pace.jobs, pace.seconds, *polls))
+    run = clean(harness.load(INFLIGHT, pace.jobs, pace.seconds, *polls))
     cpu = temporal.process.cpu_seconds() - cpu_from
-    alone = harness.alone(pace.jobs_alone, warm_up=3)
-    if alone.not_succeeded:
-        raise BenchError(f"{alone.not_succeeded} jobs run alone did not succeed; the figures count for nothing")
+    alone = clean_alone(harness.alone(pace.jobs_alone, warm_up=3))
     return side_of(run, alone, cpu)
-
-
-def checked(run: LoadResult) -> LoadResult:
-    if not run.clean:
-        raise BenchError(f"ended {run.ended}, refused {run.refused}; the figures count for nothing")
-    return run
 
 
 def side_of(run: LoadResult, alone: AloneResult, temporal_cpu_seconds: float) -> Side:
@@ -190,61 +173,67 @@ def side_of(run: LoadResult, alone: AloneResult, temporal_cpu_seconds: float) ->
     )
 
 
-def measure(pace: Pace) -> Measured:
+def measure(options: Options) -> Found:
+    pace = Pace(1_000_000, options.seconds, 15 if options.quick else 30)
     rounds = []
     with (
-        scratch_folder("temporal", RESULTS) as folder,
+        scratch_folder("temporal", options.disk) as folder,
         temporal_server(folder) as temporal,
         engine_harness(temporal, folder) as harness,
     ):
-        for at in range(1, pace.rounds + 1):
+        for at in range(1, options.rounds + 1):
             bare = measure_bare(temporal, pace)
             engine = measure_engine(temporal, harness, pace)
             rounds.append(Round(bare, engine))
-            print(
-                f"  round {at}: bare {bare.jobs_per_second:.1f} jobs/s, {bare.p50_ms:.0f} ms;"
+            say(
+                f"round {at}: bare {bare.jobs_per_second:.1f} jobs/s, {bare.p50_ms:.0f} ms;"
                 f" engine {engine.jobs_per_second:.1f} jobs/s, {engine.p50_ms:.0f} ms;"
-                f" {engine.jobs_per_second / bare.jobs_per_second:.0%}",
-                file=sys.stderr,
-                flush=True,
+                f" {engine.jobs_per_second / bare.jobs_per_second:.0%}"
             )
-    return Measured(rounds)
+    return Found(rounds)
 
 
-def rows(measured: Measured) -> Rows:
+def table(found: Found) -> Rows:
     made: Rows = [("three-step jobs", "jobs/s", "one alone, p50", "CPU a job: worker", "Temporal server", "in all")]
     for name, side in (("bare workflow of three activities", "bare"), ("the engine `temporal`", "engine")):
-        rate, p50 = measured.median(side, "jobs_per_second"), measured.median(side, "p50_ms")
-        worker, temporal = measured.median(side, "worker_cpu_ms"), measured.median(side, "temporal_cpu_ms")
-        spent = [f"{value:.0f} ms" for value in (worker, temporal, measured.median(side, "cpu_ms"))]
+        rate, p50 = found.median(side, "jobs_per_second"), found.median(side, "p50_ms")
+        worker, temporal = found.median(side, "worker_cpu_ms"), found.median(side, "temporal_cpu_ms")
+        spent = [f"{value:.0f} ms" for value in (worker, temporal, found.median(side, "cpu_ms"))]
         made.append((name, f"{rate:.1f}", f"{p50:.0f} ms", *spent))
     return made
 
 
-def verdict(measured: Measured) -> str:
-    ratios = ", ".join(f"{each.engine.jobs_per_second / each.bare.jobs_per_second:.0%}" for each in measured.rounds)
-    return (
-        f"The engine's rate is {measured.ratio:.0%} of the bare workflow's (median of the rounds: {ratios});"
-        f" goal {RATIO_GOAL:.0%}, reached: {yes_or_no(measured.ratio >= RATIO_GOAL)}."
-        " Figures are medians over the rounds."
-    )
+def run(options: Options) -> Measured:
+    found = measure(options)
+    engine, bare = found.median("engine", "jobs_per_second"), found.median("bare", "jobs_per_second")
+    alone, bare_alone = found.median("engine", "p50_ms"), found.median("bare", "p50_ms")
+    cpu, bare_cpu = found.median("engine", "cpu_ms"), found.median("bare", "cpu_ms")
+    beside = f"bare workflow, {bare:.1f}/s, {bare_cpu:.0f} ms of processor"
+    rows = [
+        Row(
+            "three-step jobs/s, engine `temporal`",
+            f"{engine:.1f}",
+            f"{cpu:.0f} ms",
+            beside,
+            f"{found.ratio:.0%}",
+            *share_at_least(found.ratio, RATIO_GOAL),
+        ),
+        Row(
+            "one job alone, p50",
+            f"{alone:.0f} ms",
+            "",
+            f"bare workflow, {bare_alone:.0f} ms",
+            f"{alone / bare_alone:.0%}",
+        ),
+    ]
+    ratios = ", ".join(f"{each.engine.jobs_per_second / each.bare.jobs_per_second:.0%}" for each in found.rounds)
+    told = f"{rounds_of(options, f'{INFLIGHT} in flight')} Ratios of the rates: {ratios}."
+    return Measured(rows, detail(told, table(found)), found)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.temporal", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="two short rounds; writes no page")
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        measured = measure(QUICK if options.quick else FULL)
-    except BenchError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    print(aligned(rows(measured)), verdict(measured), sep="\n\n")
-    if not options.quick:
-        replace_between(PAGE, MARKS, markdown(rows(measured)) + "\n\n" + verdict(measured))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+PART = Part(
+    "temporal",
+    "the engine `temporal`, beside a bare workflow on the same server",
+    run,
+    lambda options: 15 + options.rounds * (25 + 2.2 * options.seconds),
+)

@@ -34,7 +34,7 @@ from lucius.testing.bulk_suite import LEASE_SECONDS, ME, OPEN_MAX, BulkSuite
 from lucius.testing.ledger_driver import LedgerDriver, result, standing
 from lucius.testing.samples import CLAIM_SECONDS, ManualClock
 
-CALL, TENANTS = 100, 20
+CALL, COMMIT, TENANTS = 100, 20, 20
 EVERY = 5
 """Of so many jobs of the first call one stays open and one fails; all others succeed."""
 OPEN = CALL // EVERY
@@ -140,17 +140,23 @@ async def fill(ledger: TablesLedger, driver: LedgerDriver, count: int) -> list[J
                     searchable=(SearchValue("customer", str(place % 500)),), correlation_id=f"order {place}",
                 )
             )  # fmt: skip
-        await ledger.commit(created)
+        await _commit(ledger, created)
         jobs = [standing(change) for change in created]
         ends = [
             _end(driver, job, first == 0 and place % EVERY == 1)
             for place, job in enumerate(jobs)
             if first > 0 or place % EVERY
         ]
-        await ledger.commit(ends)
+        await _commit(ledger, ends)
         failed += [standing(end) for end in ends if end.after.status is JobStatus.FAILED_FINAL]
         driver.clock.advance(0.1)
     return failed
+
+
+async def _commit(ledger: TablesLedger, changes: list[Change]) -> None:
+    """A part at a time: Azurite needs so long for a hundred changes that the ledger would give them up."""
+    for first in range(0, len(changes), COMMIT):
+        await ledger.commit(changes[first : first + COMMIT])
 
 
 def _end(driver: LedgerDriver, job: Job, fails: bool) -> Change:
@@ -212,6 +218,9 @@ def ledger_calls(ledger: TablesLedger, driver: LedgerDriver, one: Job, ended: Jo
         Call("open_groups", A_FIGURE, lambda: ledger.open_groups(1_000, None)),
         Call("oldest_waiting", A_FIGURE, lambda: ledger.oldest_waiting(None)),
         Call("count_wait_causes", A_FIGURE, lambda: ledger.count_wait_causes(None)),
+        Call("step_millis", Cost(SHARDS, 2 * 200), lambda: ledger.step_millis(one.spec.request_type, None, 200)),
+        Call("step_millis of a tenant", Cost(SHARDS, 2 * 200),
+             lambda: ledger.step_millis(one.spec.request_type, ["tenant-1"], 200)),
         Call("failures", Cost(SHARDS, ROWS_OF_OPEN_MAX), lambda: ledger.failures(JobFilter(), 1_000, PAGE)),
         Call("webhook_done", A_CHANGE, lambda: ledger.webhook_done(webhook, False)),
         Call("webhooks_due", A_SWEEP, lambda: ledger.webhooks_due(now, "", PAGE, PAGE)),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from bench.postgres import postgres_server
-from bench.processes import BenchError, Process, environment, free_port
+from bench.processes import BenchError, Process, environment, free_port, tree_cpu_seconds
 
 PROGRAMS = Path(__file__).parent / "programs"
 PACKAGES = ("dbos==3.4.0", "procrastinate[psycopg]==3.10.0", "celery[redis]==5.7.0", "psycopg[binary]==3.3.9")
@@ -127,22 +127,3 @@ def _redis_server(folder: Path) -> Iterator[tuple[Process, str]]:
     command += ["--appendonly", "yes", "--appendfsync", "always"]
     with Process("Valkey", command, folder / "valkey.log") as server:
         yield server, f"redis://127.0.0.1:{port}/0"
-
-
-def tree_cpu_seconds(root: int) -> float:
-    """Processor time of a process and of all its descendants, those that it has waited for included."""
-    parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # It has ended meanwhile.
-            continue
-        parents[int(entry.name)] = int(fields[1])
-        ticks[int(entry.name)] = sum(int(field) for field in fields[11:15])
-    wanted = {root}
-    while more := {pid for pid, parent in parents.items() if parent in wanted} - wanted:
-        wanted |= more
-    return sum(ticks.get(pid, 0) for pid in wanted) / os.sysconf("SC_CLK_TCK")

@@ -70,6 +70,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """`on` or `off`: whether the API serves the console."""
     console_url: str = ""
     """The address that people open the console at, without `/console`; empty means the orchestrator's."""
+    console_trace_url: str = ""
+    """The address of a trace, with `{trace_id}` in it; empty means that traces are not linked."""
     console_session_hours: float = 12.0
     oidc_issuer: str = ""
     """The OpenID Connect issuer that people sign in to the console with; empty means none."""
@@ -357,6 +359,8 @@ def read_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
     return Settings(**values)
 
 
+TRACE_ID = "{trace_id}"
+"""What stands for the id in `console_trace_url`."""
 OPENID_RETURN_PATH = "/sign-in/openid/return"
 """Below the console."""
 KEY_VAULT = "keyvault://"

@@ -164,4 +164,6 @@ async def test_replies_wait_for_a_ledger_that_is_out_of_reach(
         assert sum(one.ready + one.locked for one in await service.bus.depths() if one.topic in REPLY_TOPICS) == 2
     assert await service.settled() == {}
     assert (await service.job(directive)).status == "SUCCEEDED"
-    assert (await service.api.readiness())[2]["replies"]["ok"]
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not (await service.api.readiness())[2]["replies"]["ok"]:
+            await asyncio.sleep(0.02)

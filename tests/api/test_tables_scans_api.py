@@ -21,6 +21,7 @@ from tests.tables_cost import (
     CALL,
     OPEN,
     PAGE,
+    ROWS_OF_OPEN_MAX,
     Call,
     Cost,
     Meter,
@@ -45,6 +46,7 @@ from lucius.clocks import SystemClock
 from lucius.domain.job import Job
 from lucius.domain.time import after
 from lucius.ledgers.tables import LAYOUTS, TablesLedger
+from lucius.ledgers.tables.layouts import SHARDS
 from lucius.ports.audit import AuditSource
 from lucius.ports.bulk_operations import BulkOperations
 from lucius.ports.console_tokens import ConsoleTokens
@@ -56,11 +58,13 @@ from lucius.registries.files import SHIPPED
 from lucius.settings import Settings
 from lucius.testing.ledger_driver import LedgerDriver
 from lucius.testing.samples import ManualClock, ShiftedClock
+from lucius.usecases.figures import DURATIONS_JOBS_MAX
 
 FEW = Cost(6, 2 * PAGE)
 """Also where the tables are not asked at all: the process looks for workers now and then."""
-DURATIONS = Cost(450, 3_000)
-"""Figures of a protocol are from its newest 200 jobs; two pages are looked at if some of them have not succeeded."""
+DURATIONS = Cost(2 * SHARDS + FEW.requests, 2 * DURATIONS_JOBS_MAX + ROWS_OF_OPEN_MAX)
+"""The steps of the newest jobs are measured from the index, for each of the protocol's two request types; its open jobs
+are counted."""
 SENDS_ALL = Cost(20 * OPEN, 20 * OPEN)
 """Directives of all open jobs, and then while these are still being sent."""
 AGO_SECONDS = 300.0

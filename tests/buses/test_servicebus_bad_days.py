@@ -143,6 +143,18 @@ async def test_lost_lock_is_an_expected_duplicate(bus: ProvisionedBus) -> None:
             await asyncio.sleep(0.05)
 
 
+async def test_lock_whose_renewal_waits_behind_the_settlement_is_no_error(
+    bus: ProvisionedBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As among hundreds of messages: so many calls may be made at once, and the rest waits."""
+    await published(bus, "m1")
+    assert ids(await bus.receive(["lane"], "ocr", 1, 30.0, 5.0)) == ["m1"]
+    monkeypatch.setattr(bus._held, "_slots", asyncio.Semaphore(1))
+    _, renewed = await asyncio.gather(bus.settle([ref("m1")]), bus.renew([ref("m1")], 3_600.0))
+    assert renewed == [False]
+    assert await asyncio.to_thread(bus.thread.bodies) == []
+
+
 async def test_busy_is_said_and_waited_for(bus: ProvisionedBus) -> None:
     await published(bus, "m0")
     bus.thread.run(lambda: bus.thread.server.faults.busy("lane", times=1_000))

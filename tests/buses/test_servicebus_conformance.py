@@ -15,6 +15,8 @@ from lucius.testing.samples import ShiftedClock
 
 NOTICE_SECONDS = 0.15
 """Until both sides have noticed that time has passed."""
+OTHERS_LOOK_SECONDS = 3.0
+"""The first client has credit for a moment after its last caller has left: what comes then, it releases for others."""
 
 
 class TestServiceBus(BusSuite, BusDeliveryCounts):
@@ -42,11 +44,11 @@ class TestServiceBus(BusSuite, BusDeliveryCounts):
     def other_client(self, bus: Bus) -> Bus:
         """A client knows the subscriptions that it declares; every process declares the same."""
         assert isinstance(bus, ProvisionedBus)
-        other = self._make()
+        other = self._make(look_seconds=OTHERS_LOOK_SECONDS)
         other._subscriptions.update(bus._subscriptions)
         return other
 
-    def _make(self) -> ProvisionedBus:
+    def _make(self, look_seconds: float = 1.0) -> ProvisionedBus:
         return ProvisionedBus(
             self.thread,
             self.time,
@@ -55,7 +57,7 @@ class TestServiceBus(BusSuite, BusDeliveryCounts):
             dead_seconds=self.dead_letter_seconds,
             forget_seconds=0.0,
             gather_seconds=0.4,
-            look_seconds=1.0,
+            look_seconds=look_seconds,
         )
 
     @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from contextlib import suppress
 from typing import Any, cast
 
 from azure.servicebus._pyamqp.aio._client_async import ReceiveClientAsync
@@ -75,6 +76,23 @@ async def test_turns_are_short_while_messages_are_in_hand() -> None:
     await lane.close()
     assert receiver.turns == [IDLE_TURN_SECONDS, BUSY_TURN_SECONDS, IDLE_TURN_SECONDS]
     assert receiver._handler._connection._socket_timeout == ANSWER_TURN_SECONDS
+
+
+async def test_lane_whose_reading_passes_over_being_cancelled_is_closed() -> None:
+    """As `asyncio.wait_for` of Python 3.11 does when its time is up at that moment: a bus was never closed."""
+
+    class Stubborn(FullReceiver):
+        async def __anext__(self) -> Any:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60.0)
+            raise StopAsyncIteration
+
+    lane = lane_of(Stubborn())
+    lane.want(CALLER, 1.0)
+    await let_it_run()
+    lane.leave(CALLER)
+    async with asyncio.timeout(5.0):
+        await lane.close()
 
 
 def test_sdk_takes_the_length_of_turns_from_where_it_is_set() -> None:

@@ -91,6 +91,20 @@ async def test_check_names_every_difference_and_provision_changes_it(
         assert await provisioner.differences(PLAN) == []
 
 
+async def test_check_names_a_topic_that_is_full(own_server: ServerThread, options: ServiceBusOptions) -> None:
+    async with administration(options) as provisioner:
+        await provisioner.provision(PLAN)
+        own_server.run(lambda: setattr(own_server.server.namespace.topic("lane").settings, "size_bytes_max", 1_048_576))
+        body = b"x" * 200_000
+        async with ServiceBus(options, own_server.clock()) as bus:
+            await bus.declare(WANTED)
+            assert await provisioner.differences(PLAN) == []
+            for number in range(5):
+                assert await bus.publish([message(f"m{number}", "lane", body=body)]) == [None]
+        [line] = await provisioner.differences(PLAN)
+        assert line.startswith("topic lane: it is full: 10"), line
+
+
 async def test_depths_are_counted_by_the_administration_api(
     own_server: ServerThread, options: ServiceBusOptions
 ) -> None:

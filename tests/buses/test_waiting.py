@@ -165,3 +165,46 @@ async def test_waking_all_wakes_one_receiver_of_each_queue() -> None:
     assert inbox.looks - looks == len(lanes)
     for task in (task for tasks in receivers.values() for task in tasks):
         task.cancel()
+
+
+async def test_a_receiver_that_comes_back_to_an_emptied_queue_does_not_look_until_something_is_announced() -> None:
+    inbox, waiting = Inbox(), Waiting[str](look_seconds=WAIT_SECONDS, are_announced=lambda: True)
+    inbox.messages.append("one")
+    assert await waiting.receive(["lane"], 9, WAIT_SECONDS, inbox.take) == ["one"]
+    second = asyncio.create_task(waiting.receive(["lane"], 9, WAIT_SECONDS, inbox.take))
+    await _asleep()
+    assert inbox.looks == 1
+    inbox.messages.append("two")
+    waiting.wake("lane")
+    async with asyncio.timeout(TEST_SECONDS_MAX):
+        assert await second == ["two"]
+        # A message that is announced while nobody waits, and one of another queue that this receiver has not looked at.
+        for keys in (["lane"], ["lane", "other"]):
+            inbox.messages.append("three")
+            waiting.wake(keys[-1])
+            assert await waiting.receive(keys, 9, WAIT_SECONDS, inbox.take) == ["three"]
+    assert await waiting.receive(["lane"], 9, 0.0, inbox.take) == []
+    assert inbox.looks == 5, "who does not wait looks in any case"
+
+
+async def test_an_emptied_queue_is_looked_at_if_it_may_have_been_missed() -> None:
+    """After a full take, after everybody was woken, and where not everything is announced."""
+    is_announced = True
+    inbox, waiting = Inbox(), Waiting[str](look_seconds=WAIT_SECONDS, are_announced=lambda: is_announced)
+    async with asyncio.timeout(TEST_SECONDS_MAX):
+        for limit, looks in ((1, 1), (9, 2), (9, 3), (9, 4)):
+            inbox.messages.append("one")
+            if looks == 3:
+                waiting.wake_all()
+            if looks == 4:
+                is_announced = False
+            assert await waiting.receive(["lane"], limit, WAIT_SECONDS, inbox.take) == ["one"]
+            assert inbox.looks == looks
+
+
+async def test_what_becomes_deliverable_in_an_emptied_queue_is_found_by_a_later_look() -> None:
+    inbox, waiting = Inbox(), Waiting[str](look_seconds=LOOK_SECONDS, are_announced=lambda: True)
+    assert await waiting.receive(["lane"], 9, LOOK_SECONDS, inbox.take) == []
+    inbox.messages.append("one")
+    async with asyncio.timeout(TEST_SECONDS_MAX):
+        assert await waiting.receive(["lane"], 9, WAIT_SECONDS, inbox.take) == ["one"]

@@ -36,6 +36,8 @@ def test_one_command_shows_the_whole_migration(tmp_path: Path) -> None:
         "completed with failures: 1 of 8 members did not succeed",
     ):
         assert part in ended.stdout
+    assert re.search(r"http://\S+/console/sign-in/\S+ signs in, once", ended.stdout)
+    assert re.search(r"Watch the batch in a browser: http://\S+/console/batches/\d+", ended.stdout)
     assert re.search(r"move / start-move +.*\d polling", ended.stdout)
     assert "Traceback" not in ended.stderr
     assert list(tmp_path.iterdir()) == [], "everything that it made is gone"

@@ -24,7 +24,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     source = folder / "members.csv"
     source.write_text("Upn,Day\n")
     server = Server(
-        folder, LUCIUS_SOURCE_MEMBERS=str(source), LUCIUS_SOURCE_INTERVAL="0.3", LUCIUS_SOURCE_STILL_SECONDS="0"
+        folder,
+        LUCIUS_SOURCE_MEMBERS=str(source),
+        LUCIUS_SOURCE_INTERVAL="0.3",
+        LUCIUS_SOURCE_STILL_SECONDS="0",
+        LUCIUS_CONSOLE_TRACE_URL="https://traces.example/trace/{trace_id}",
     )
     yield server
     server.stop()

@@ -19,6 +19,8 @@ import httpx
 import lucius
 
 ADMIN, OPERATOR, READER, ACME = (f"lk_console_{name}_0123456789" for name in ("admin", "operator", "reader", "acme"))
+ONLY = {role: f"lk_console_only_{role}_0123456789" for role in ("submit", "work", "operate", "admin")}
+"""Keys that have this role besides `read`."""
 START_SECONDS_MAX = 60.0
 SHIPPED = Path(lucius.__file__).parent / "registries" / "shipped"
 INVOICE = """\
@@ -42,6 +44,7 @@ def keys_file() -> str:
         ("operator", OPERATOR, '"*"', "[read, operate, submit]"),
         ("reader", READER, '"*"', "[read]"),
         ("acme", ACME, "[acme]", "[read, operate, submit]"),
+        *((f"only-{role}", ONLY[role], '"*"', f"[read, {role}]") for role in ONLY),
     )
     return "".join(
         f"- {{name: {name}, sha256: {hashlib.sha256(key.encode()).hexdigest()}, tenants: {tenants}, roles: {roles}}}\n"

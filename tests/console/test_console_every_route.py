@@ -13,7 +13,7 @@ import pytest
 from msgspec import Struct
 from tests.console import console_addresses as addresses
 from tests.console.batch_scenario import Batch
-from tests.console.console_server import ACME, ADMIN, OPERATOR, READER, Server
+from tests.console.console_server import ACME, ADMIN, ONLY, OPERATOR, READER, Server
 from tests.console.test_console_pages import csrf_of, signed_in
 from tests.long_form import IS_LONG
 
@@ -149,6 +149,26 @@ def test_every_act_needs_its_role_the_token_and_our_own_site(server: Server, thi
             if page.role != "read":
                 assert reader.get(f"/console{pages[page.path]}").status_code == 403, page.path
     assert things.batch.shown["status"] != "cancelled"
+
+
+@pytest.mark.parametrize("role", ONLY)
+def test_every_page_and_act_is_for_its_role_and_no_other(server: Server, things: Things, role: str) -> None:
+    """On things that do not exist: whoever has the role hears that, whoever lacks it hears so and nothing else."""
+    gone = {**things.values, "job_id": SPARE_ID, "operation_id": SPARE_ID, "batch_id": "999999", "name": "nothing"}
+    paths, pages = addresses.acts(gone), addresses.pages(things.values)
+    with signed_in(server, ONLY[role]) as client:
+        csrf = csrf_of(client.get("/console/jobs").text)
+        for act in ACTS:
+            answer = client.post(f"/console{paths[act.path]}", data={"csrf": csrf, "reason": "x", "action": "nothing"})
+            is_refused = answer.status_code == 403 and "needs the role" in answer.text
+            assert is_refused is not may(role, act.role), (act.path, answer.status_code)
+        for page in PAGES:
+            status = client.get(f"/console{pages[page.path]}").status_code
+            assert (status == 403) is not may(role, page.role), (page.path, status)
+
+
+def may(role: str, needed: str) -> bool:
+    return needed in ("read", role) or role == "admin"
 
 
 def test_bad_forms_are_refused_by_every_act(server: Server, things: Things) -> None:

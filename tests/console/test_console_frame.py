@@ -137,13 +137,14 @@ def test_page_is_live_and_shows_a_change_within_a_second(
 
 def test_pieces_that_change_together_are_read_with_one_request(server: Server, open_tab: OpenTab) -> None:
     tab = open_tab(ADMIN)
+    tab.page.mouse.move(0, 0)  # What is under the pointer holds still.
     tab.until_live()
     read: list[str] = []
     tab.page.on("request", lambda request: read.append(request.url) if "piece=now" in request.url else None)
     server.submit(tenant_id="together")
-    tab.page.wait_for_selector("#piece-now :text('together')")
+    tab.page.wait_for_selector("#piece-inflight :text('together')")
     assert read
-    assert {urlsplit(url).query for url in read} == {"piece=now&piece=counts&piece=failures"}
+    assert {urlsplit(url).query for url in read} == {"piece=now&piece=inflight&piece=counts&piece=failures"}
 
 
 STREAM_LATER = """(() => {

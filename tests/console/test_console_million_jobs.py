@@ -32,15 +32,16 @@ FILTERS = (
 CALLBACK_KEYS = "k1:0123456789abcdef0123456789abcdef"
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("million")
+    (folder / "data").mkdir(mode=0o700)
+    make_ledger(folder / "data" / "lucius.db", JOBS)
+    return folder
+
+
 class TestMillionJobs:
     __test__ = IS_LONG
-
-    @pytest.fixture(scope="class")
-    def filled(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        folder = tmp_path_factory.mktemp("million")
-        (folder / "data").mkdir(mode=0o700)
-        make_ledger(folder / "data" / "lucius.db", JOBS)
-        return folder
 
     # Before the server writes to the file, which the next test starts.
     def test_postgres_shows_every_page_in_time(self, filled: Path, postgres_url: str, tmp_path: Path) -> None:

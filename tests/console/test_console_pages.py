@@ -73,11 +73,12 @@ def test_every_page_meets_axe_and_the_policy_and_shows_hostile_values_as_text(
 
 def test_overview_counts_and_leads_to_what_waits(server: Server, open_tab: OpenTab) -> None:
     tab = open_tab(ADMIN)
+    tab.page.mouse.move(0, 0)  # What is under the pointer holds still.
     tab.until_live()
     for words in ("What waits now", "Accepted, ended, failed", "Lanes, the last hour", "ledger: ok"):
         assert words in tab.text()
     waiting = server.submit(tenant_id="waiting-tenant")
-    tab.page.wait_for_selector("#piece-now :text('waiting-tenant')", timeout=3_000)
+    tab.page.wait_for_selector("#piece-inflight :text('waiting-tenant')", timeout=3_000)
     tab.page.click("#piece-now a:has-text('a service to pick it up')")
     tab.page.wait_for_selector(f"text={waiting}")
     assert "waits_for=ACK" in tab.page.url
@@ -130,6 +131,7 @@ def test_job_shows_its_wait_with_a_countdown_and_follows_its_life(server: Server
     assert time.get_attribute("title", timeout=1_000).endswith("UTC")  # type: ignore[union-attr]
     assert time.inner_text()[:19] != (time.get_attribute("title") or "")[:19]
     server.call_back("ack", server.take(job_id), status="ACKED")
+    assert tab.page.locator("svg.timeline .t-queued").count() == 1
     tab.page.wait_for_selector(".sentence:has-text('is working on')", timeout=3_000)
     assert tab.page.locator("svg.timeline .t-busy").count() == 1
     assert tab.page.locator("svg.timeline .m-ack").count() == 1

@@ -13,7 +13,7 @@ from tests.long_form import sized
 
 from lucius.contract.cases import every_case
 
-KITS_AT_ONCE = 12
+KITS_AT_ONCE = 8
 """A kit mostly waits: this many keep one core busy."""
 PACE = "0.6"
 LONG = ("ack-impatient", "dedups-on-step", "ignores-sigterm", "remembers-too-early", "silent-after-cancel")

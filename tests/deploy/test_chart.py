@@ -8,7 +8,6 @@ import urllib.request
 from pathlib import Path
 
 import asyncpg
-import kubernetes_validate
 import pytest
 import yaml
 from tests import node_packages
@@ -36,6 +35,8 @@ def test_chart_is_linted(values: Path) -> None:
 
 @by_values
 def test_every_object_is_valid_for_kubernetes(values: Path) -> None:
+    import kubernetes_validate  # Here: importing it takes seconds, and each of pytest's workers imports this module.
+
     for one in rendered(values):
         if one["kind"] not in FOREIGN:
             kubernetes_validate.validate(one, "1.31", strict=True)

@@ -26,6 +26,7 @@ from lucius.sql.batch_pause_tables import BATCH_PAUSES
 from lucius.sql.runbook_tables import DECISIONS, MOVED_DATES, RUNBOOK_HANDLED, RUNBOOK_TABLES, TOKENS_AND_ABSENCES
 from lucius.sql.runbook_tenants import RUNBOOK_TENANTS
 from lucius.sql.runbook_wait_tables import RUNBOOK_WAITS
+from lucius.sql.step_count_tables import STEP_COUNTS
 
 MESSAGES = read(REFERENCE / "runbook-messages.md")
 TABLES = read(REFERENCE / "runbook-tables.md")
@@ -117,8 +118,9 @@ def created() -> dict[str, set[str]]:
         *RUNBOOK_TENANTS,
         *RUNBOOK_WAITS,
         *BATCH_PAUSES,
+        *STEP_COUNTS,
     ):
-        if (added := re.match(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", statement)) is not None:
+        if (added := re.match(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", statement)) is not None and added[1] in found:
             found[added[1]].add(added[2])
         table = re.match(r"CREATE TABLE (\w+) \((.*)\)", statement, re.DOTALL)
         if table is not None:

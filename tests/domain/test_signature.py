@@ -8,7 +8,7 @@ from lucius.domain.attempt import Failure, Verdict
 from lucius.domain.decide import decide
 from lucius.domain.inputs import Acked, Resulted
 from lucius.domain.job import Job
-from lucius.domain.signature import MESSAGE_CHARACTERS_MAX, error_signature, normal_message
+from lucius.domain.signature import MESSAGE_CHARACTERS_MAX, error_signature, normal_message, protocol_and_step
 from lucius.testing.samples import ManualClock, accepted
 
 
@@ -55,6 +55,11 @@ def failed(message: str, code: str = "BROKEN", step: int = 0) -> Job:
 def test_signature_names_protocol_step_code_and_message() -> None:
     assert error_signature(failed("page 3 is blank")) == "OCR_EMBEDDING_SIS/1/ocr/BROKEN: page * is blank"
     assert error_signature(failed("no", "BUSY", step=1)) == "OCR_EMBEDDING_SIS/1/embedding/BUSY: no"
+
+
+def test_signature_gives_its_protocol_and_step_back() -> None:
+    assert protocol_and_step(error_signature(failed("no: a/b/c", "BUSY", step=1))) == ("OCR_EMBEDDING_SIS", "embedding")
+    assert protocol_and_step(None) == protocol_and_step("a/b") == ("", "")
 
 
 def test_only_failed_jobs_have_one() -> None:

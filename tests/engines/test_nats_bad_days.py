@@ -18,7 +18,7 @@ from lucius.ledgers.sql import SqlLedger
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.testing.engine_harness import EngineHarness
 
-QUEUED = 2_000
+QUEUED = sized(500, 2_000)
 PATIENCE_SECONDS = sized(60, 240)
 # The cap of tenants would hold most of them back.
 MAKE = outbox_engine(replace(SETTINGS, publish_timeout_seconds=10.0, tenant_unacknowledged_max=QUEUED))
@@ -64,5 +64,10 @@ async def test_consumer_stopped_for_three_ack_timeouts_uses_up_no_attempt(
         EngineHarness(ledger, bus, clock, MAKE, kill_engine) as harness,
     ):
         await leave_directives_queued(
-            harness, workers_bus, queued=QUEUED, ack_timeout_seconds=3.0, lock_seconds=1.0, seconds_max=PATIENCE_SECONDS
+            harness,
+            workers_bus,
+            queued=QUEUED,
+            ack_timeout_seconds=sized(5, 3),
+            lock_seconds=sized(2, 1),
+            seconds_max=PATIENCE_SECONDS,
         )

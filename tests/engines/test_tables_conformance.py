@@ -25,10 +25,10 @@ from lucius.testing.engine_harness import EngineHarness
 from lucius.testing.samples import ShiftedClock
 
 SETTINGS_ON_TABLES = replace(
-    SETTINGS, claim_seconds=3.0, sweep_interval=0.1, outbox_retry_interval=0.15, repair_interval=1.0
+    SETTINGS, claim_seconds=3.0, sweep_interval=0.4, outbox_retry_interval=0.4, repair_interval=2.0
 )
-"""A commit is several requests: the claim of a directive must outlast them. A sweep is eight, and so that Azurite has
-time for anything else, there are fewer of them."""
+"""A commit is several requests: the claim of a directive must outlast them. A sweep is eight, and Azurite serves some
+hundred a second on a busy machine: with more sweeps than these, two engines ask it for nothing else."""
 
 
 def make_engine(ledger: Ledger, bus: Bus, clock: Clock) -> OutboxEngine:

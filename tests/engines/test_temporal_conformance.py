@@ -69,7 +69,7 @@ def make_engine(temporal: str) -> Callable[[Ledger, Bus, Clock], Engine]:
         overdue_seconds=0.2,
         task_seconds=2.0,
         sticky_seconds=0.3,
-        publish_timeout_seconds=0.25,
+        publish_timeout_seconds=0.6,
         stop_seconds=0.2,
         tenant_unacknowledged_max=UNACKNOWLEDGED_MAX,
     )

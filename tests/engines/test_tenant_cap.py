@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -60,6 +61,26 @@ async def test_ack_that_another_process_wrote_makes_room(driver: LedgerDriver, c
     held = await create(driver, clock, cap, is_held=True)
     await driver.tell(first, published(first), ack(first))
     assert await released_by(cap, 1) == [held.job_id]
+
+
+class SlowLedger(MemoryLedger):
+    asked = 0
+
+    async def wait_causes(self, job_ids: Sequence[str]) -> dict[str, str | None]:
+        self.asked += 1
+        await asyncio.sleep(0.1)
+        return await super().wait_causes(job_ids)
+
+
+async def test_slow_ledger_is_asked_less_often(clock: ManualClock) -> None:
+    ledger = SlowLedger()
+    driver = LedgerDriver(ledger, clock)
+    cap = await make_cap(driver)
+    for is_held in (False, True):
+        await create(driver, clock, cap, is_held)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(released_by(cap, 1), 0.9)
+    assert ledger.asked == 1
 
 
 async def test_what_another_process_holds_is_found(driver: LedgerDriver, clock: ManualClock) -> None:

@@ -78,6 +78,14 @@ def test_smallest_cap_lets_everybody_have_one(time: Time) -> None:
     assert windows.size(FLOOD) == 1
 
 
+@pytest.mark.parametrize(("cap", "expected"), [(2, 2), (5, 4), (16, 4), (40, 10)])
+def test_small_cap_leaves_enough_to_hide_the_way_to_the_service(time: Time, cap: int, expected: int) -> None:
+    windows = TenantWindows(cap, time)
+    windows.entered(FLOOD)
+    windows.entered(SMALL)
+    assert (windows.size(FLOOD), windows.size(SMALL)) == (expected, expected)
+
+
 def test_queue_is_shared_for_a_moment_after_the_other_has_left(windows: TenantWindows, time: Time) -> None:
     windows.entered(SMALL)
     time.now += 10 * SHARED_SECONDS

@@ -294,7 +294,7 @@ async def test_a_worker_that_may_not_wait_asks_as_told_without_waiting(played: P
     played.send(job(1, n=1))
     began = time.monotonic()
     async with served(calls.worker, played.settings()) as serving:
-        await until(lambda: played.applied)
+        await until(lambda: played.applied and len(played.pulls) >= 3)
     assert time.monotonic() - began >= 1.0, "it waited as it was told"
     assert [pull["wait_seconds"] > 0 for pull in played.pulls[:3]] == [True, False, True]
     assert serving.result() == []

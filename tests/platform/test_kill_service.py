@@ -51,11 +51,11 @@ class Fire:
 
 @pytest.mark.timeout(300)
 async def test_kills_in_the_middle_of_work_double_and_lose_nothing(tmp_path: Path) -> None:
-    await _run(tmp_path, kills=sized(12, 100), each=3, store="sqlite")
+    await _run(tmp_path, kills=sized(8, 100), each=3, store="sqlite")
 
 
 async def test_kills_double_and_lose_nothing_where_the_workspace_is_the_store(tmp_path: Path) -> None:
-    await _run(tmp_path, kills=sized(5, 20), each=2, store="workspace")
+    await _run(tmp_path, kills=sized(4, 20), each=2, store="workspace")
 
 
 class TestInBlob:

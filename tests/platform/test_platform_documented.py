@@ -58,8 +58,7 @@ def test_every_metric_is_told_with_its_kind_and_labels() -> None:
     metrics.directive("new")
     metrics.attempt("OCR", "SUCCEEDED", 1.0)
     metrics.callback(Callback("ACK", {}, "token"), CallbackAnswer("APPLIED", accepted=True))
-    metrics.in_work(1)
-    metrics.owed(1)
+    metrics.watch(in_work=lambda: 1, owed=lambda: 1)
     found = {}
     for family in text_string_to_metric_families(metrics.render().decode()):
         name = f"{family.name}_total" if family.type == "counter" else family.name

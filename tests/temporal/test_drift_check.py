@@ -17,7 +17,7 @@ from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 from tests.temporal.roles_harness import RolesHarness, client_of, ended, finish, pull, roles_harness, submit_one_step
 
-WAIT_SECONDS_MAX = 30.0
+WAIT_SECONDS_MAX = 60.0
 
 
 def check(harness: RolesHarness, code: int) -> list[tuple[str, str]]:

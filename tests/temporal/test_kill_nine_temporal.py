@@ -14,8 +14,8 @@ from tests.long_form import IS_LONG, sized
 from tests.nats_server import NatsServer
 from tests.temporal.server import TemporalServer
 
-JOBS = sized(30, 60)
-KILLS = sized(7, 14)
+JOBS = sized(20, 60)
+KILLS = sized(5, 14)
 BUSES = ("sql", "nats") if IS_LONG else ("sql",)
 
 

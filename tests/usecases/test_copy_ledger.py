@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.azurite import Azurite
 from tests.long_form import IS_LONG
 from tests.tables_ledger import opened_ledger
 
+from lucius.cli.failures import EXIT_WITH_FAILURES
+from lucius.cli.main import cli
 from lucius.domain.inputs import DeadlinePassed
 from lucius.domain.job import Job
+from lucius.domain.time import Instant, after
 from lucius.ledgers.memory import MemoryLedger
 from lucius.ledgers.sql import SqlLedger
 from lucius.ports.ledger import Closing, Duplicate, JobFilter, Ledger
+from lucius.sql.schema import upgrade
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.testing.ledger_driver import LedgerDriver, published
-from lucius.testing.samples import ManualClock
+from lucius.testing.samples import START, ManualClock
 from lucius.usecases.copy_ledger import Copied, copy_jobs
 
 
@@ -77,3 +84,23 @@ async def test_a_copy_that_ended_before_a_dismissal_is_completed_by_the_next() -
         await source.dismiss(closing)
         assert await copy_jobs(source, target) == Copied(0, 1, ())
         assert await target.closings([failed.job_id]) == {failed.job_id: closing}
+
+
+async def _with_job(path: Path, now: Instant) -> Job:
+    path.parent.mkdir()
+    async with SqliteDatabase(path) as database:
+        await upgrade(database)
+        async with SqlLedger(database) as ledger:
+            return await LedgerDriver(ledger, ManualClock(now)).create(key="same")
+
+
+def test_jobs_that_are_refused_are_named_and_fail_the_command(tmp_path: Path) -> None:
+    refused = asyncio.run(_with_job(tmp_path / "old" / "lucius.db", START))
+    there = asyncio.run(_with_job(tmp_path / "new" / "lucius.db", after(START, 1)))
+    words = ["db", "copy", f"sqlite:///{tmp_path}/old/lucius.db", "--data", str(tmp_path / "new")]
+    ended = CliRunner().invoke(cli, words)
+    assert ended.stdout == (
+        "0 jobs copied; 0 were there already. 1 were not copied.\n"
+        f"not copied: {refused.job_id}: the target has another job for the same command: {there.job_id}\n"
+    )
+    assert ended.exit_code == EXIT_WITH_FAILURES

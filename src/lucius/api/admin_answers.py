@@ -118,6 +118,10 @@ class Overview(TypedDict):
 
 class FailureGroup(TypedDict):
     error_signature: str | None
+    service: Annotated[
+        str | None,
+        Meta(description="The service of its step, as the newest version of its protocol has it; null without one"),
+    ]
     jobs: WholeNumber
     tenants: Annotated[int, Meta(description="How many tenants they are of")]
     first_at: Moment

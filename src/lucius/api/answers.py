@@ -168,6 +168,7 @@ class Job(TypedDict):
     idempotency_key: str | None
     idempotency_hash: str
     correlation_id: str
+    traceparent: Annotated[str | None, Meta(description="Its place in a trace, as W3C Trace Context writes it")]
     attempts_total: WholeNumber
     created_at: Moment
     updated_at: Moment

@@ -1,8 +1,4 @@
-"""The application: FastAPI as the shell, the table of operations inside.
-
-The routes are plain Starlette routes, because FastAPI's model machinery costs more than the rest of a request; the
-OpenAPI document is generated from the same table as the routes.
-"""
+"""The application: Starlette routes, made from the table of operations, from which the OpenAPI document is made too."""
 
 from __future__ import annotations
 
@@ -10,14 +6,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 
 import msgspec
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
-from lucius import __version__
 from lucius.api.endpoint import PiecewiseJsonResponse, correlation_id, endpoint
 from lucius.api.openapi import document
 from lucius.api.operations import OPERATIONS
@@ -35,7 +30,7 @@ class Front:
     they for a piece of the console that is rendered already.
     """
 
-    def __init__(self, app: FastAPI, direct: dict[tuple[str, str], tuple[Endpoint, str]]) -> None:
+    def __init__(self, app: Starlette, direct: dict[tuple[str, str], tuple[Endpoint, str]]) -> None:
         """`direct`: endpoints by method and path, each with the prefix that it is mounted at."""
         self.app = app
         self._direct = direct
@@ -68,8 +63,8 @@ def create_front(context: AppContext, pages: Sequence[BaseRoute] = ()) -> Front:
     return Front(app, direct)
 
 
-def create_app(context: AppContext) -> FastAPI:
-    app = FastAPI(title="LUCIUS", version=__version__, openapi_url=None, docs_url=None, redoc_url=None)
+def create_app(context: AppContext) -> Starlette:
+    app = Starlette()
     for operation in OPERATIONS:
         run = endpoint(context, operation.handler, operation.role, operation.on_all_tenants)
         app.router.routes.append(Route(operation.path, run, methods=[operation.method], name=operation.name))

@@ -10,6 +10,7 @@ from lucius.api.lists import listing
 from lucius.api.operation import LIST_ERRORS, Operation, Parameter
 from lucius.api.requests import Parameters
 from lucius.domain.routing import normal_form
+from lucius.domain.signature import protocol_and_step
 from lucius.domain.time import iso
 from lucius.ports.ledger import FailureGroup
 from lucius.usecases.lane_history import MILLIS_OF_MINUTE
@@ -43,7 +44,7 @@ async def list_failures(call: Call) -> Response:
     dead_letters = parameters.choice("dead_letters", ("true", "false")) == "true"
     parameters.close()
     found = await call.context.figures.failures(visible_tenants(call, tenant), created_from, dead_letters)
-    items = [_show_group(group) for group in found.groups]
+    items = [_show_group(call, group) for group in found.groups]
     return answer(admin_answers.FailureList(items=items, next=None, scanned=found.scanned, cut_off=found.is_cut_off))
 
 
@@ -56,9 +57,18 @@ async def list_lane_history(call: Call) -> Response:
     return answer(admin_answers.LaneHistory(items=items, next=None))
 
 
-def _show_group(group: FailureGroup) -> admin_answers.FailureGroup:
+def service_of(call: Call, signature: str | None) -> str | None:
+    """The service of the step that failed, as the newest version of its protocol has it."""
+    protocol_id, step_id = protocol_and_step(signature)
+    protocol = call.context.registry.snapshot().protocols.get(protocol_id)
+    steps = () if protocol is None else protocol.steps
+    return next((step.service for step in steps if step.id == step_id), None)
+
+
+def _show_group(call: Call, group: FailureGroup) -> admin_answers.FailureGroup:
     return {
         "error_signature": group.error_signature,
+        "service": service_of(call, group.error_signature),
         "jobs": group.jobs,
         "tenants": group.tenants,
         "first_at": iso(group.first_at),

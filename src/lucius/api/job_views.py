@@ -60,6 +60,7 @@ def show_job(job: Job, absent: Absent = lambda service: None) -> answers.Job:
         "idempotency_key": spec.idempotency_key,
         "idempotency_hash": spec.idempotency_hash,
         "correlation_id": spec.correlation_id,
+        "traceparent": spec.traceparent,
         "attempts_total": job.attempts_total,
         "created_at": iso(spec.created_at),
         "updated_at": iso(job.updated_at),

@@ -151,7 +151,7 @@ async def results(call: Call) -> Response:
     body = await read_typed(call.request, context.settings.callbacks_body_bytes_max, WorkerResults)
     items = await split_resting(body.results, "results", RESULTS_MAX)
     depth_max = context.settings.body_depth_max
-    found = await read_each(items, lambda item: _read(decode_typed(item, Any), depth_max), RESULT_BYTES_MAX)
+    found = await read_each(items, lambda item: _read_item(item, depth_max), RESULT_BYTES_MAX)
     read: list[_Read] = [_refused(None, result) if isinstance(result, LuciusError) else result for result in found]
     if call.worker_ids is not None:
         read = await _only_own(call, read)
@@ -201,9 +201,17 @@ def _shown(job_id: str, outcome: Outcome) -> WorkerResultTaken | WorkerResultRef
     return {"jobId": job_id, "code": "UNAUTHENTICATED", "detail": detail}
 
 
-def _read(content: Any, depth_max: int) -> _Read:
+def _read_item(item: Raw, depth_max: int) -> _Read:
+    text = bytes(item)
+    # With so few brackets it cannot be nested deeper, and need not be searched.
+    may_be_deeper = text.count(b"{") + text.count(b"[") > depth_max
+    return _read(decode_typed(item, Any), depth_max if may_be_deeper else None)
+
+
+def _read(content: Any, depth_max: int | None) -> _Read:
+    """`depth_max`: how deep it may be nested, unless that is known."""
     try:
-        if is_deeper(content, depth_max):
+        if depth_max is not None and is_deeper(content, depth_max):
             raise MessageInvalid(f"the result is nested deeper than {depth_max} levels")
         return read_result(content)
     except MessageInvalid as error:

@@ -5,11 +5,15 @@ process publishes) are found by one receiver per queue that is woken at an inter
 can take wakes two more, so a backlog is taken up quickly, and a crowd with nothing to do stays asleep. One whose time
 is over looks a last time only where nobody else waits. A message that is published while a receiver looks may come too
 late for that look: the receiver looks once more.
+
+Where every message is announced, a receiver that comes back soon after its queues were emptied need not look: it waits
+as if it had never been away.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Hashable
 from typing import Generic, TypeVar
@@ -23,8 +27,19 @@ WOKEN_BY_A_FULL_TAKE = 2
 class Waiting(Generic[K]):
     """The waiting receivers of a bus, each known under the keys of all the queues it receives from."""
 
-    def __init__(self, look_seconds: float, interval: Callable[[float], float] = float) -> None:
-        """`interval` says how long to wait until the next look now, given `look_seconds`."""
+    def __init__(
+        self,
+        look_seconds: float,
+        interval: Callable[[float], float] = float,
+        are_announced: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`interval` says how long to wait until the next look now, given `look_seconds`; `are_announced`, whether
+        this process is told of every message that another one publishes now."""
+        self._are_announced = are_announced
+        self._wakes: Counter[K] = Counter()
+        """How often something was announced in each queue."""
+        self._emptied: dict[K, tuple[float, int]] = {}
+        """When a look left nothing in a queue, and how often something had been announced until then."""
         self._look_seconds = look_seconds
         self._interval = interval
         self._asleep: dict[K, dict[asyncio.Future[bool], Collection[K]]] = {}
@@ -35,6 +50,7 @@ class Waiting(Generic[K]):
 
     def wake(self, key: K, count: int = 1) -> bool:
         """Wake those who have waited longest for this queue; whether somebody was."""
+        self._wakes[key] += 1
         for woken in range(count):
             receiver = next(iter(self._asleep.get(key, ())), None)
             if receiver is None:
@@ -46,6 +62,7 @@ class Waiting(Generic[K]):
     def wake_all(self) -> None:
         """Something may have been published anywhere: one receiver of every queue looks."""
         self._woken_all += 1
+        self._emptied.clear()
         self._wake_one_each()
 
     def _wake_one_each(self) -> None:
@@ -62,22 +79,40 @@ class Waiting(Generic[K]):
         """What `take`, which takes at most `limit`, finds now or within so many seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        taken = [] if seconds > 0 and keys and self._others_wait(keys) else await self._look(keys, take)
+        waits_at_once = seconds > 0 and keys and (self._others_wait(keys) or self._are_empty(keys, loop.time()))
+        taken = [] if waits_at_once else await self._look(keys, limit, take)
         while not taken and keys and loop.time() < deadline:
             is_woken = await self._sleep(keys, deadline)
             if is_woken or not self._others_wait(keys):
-                taken = await self._look(keys, take)
+                taken = await self._look(keys, limit, take)
         if len(taken) >= limit:
             for key in keys:
                 self.wake(key, WOKEN_BY_A_FULL_TAKE)
         return taken
 
-    async def _look(self, keys: Collection[K], take: Callable[[], Awaitable[list[T]]]) -> list[T]:
+    async def _look(self, keys: Collection[K], limit: int, take: Callable[[], Awaitable[list[T]]]) -> list[T]:
+        loop = asyncio.get_running_loop()
         while True:
-            before = self._count_unnoticed(keys)
+            before, began_at = self._count_unnoticed(keys), loop.time()
+            wakes = {key: self._wakes[key] for key in keys}
+            woken_all = self._woken_all
             taken = await take()
+            if len(taken) < limit and self._woken_all == woken_all:
+                self._emptied |= {key: (began_at, count) for key, count in wakes.items()}
             if taken or self._count_unnoticed(keys) == before:
                 return taken
+
+    def _are_empty(self, keys: Collection[K], now: float) -> bool:
+        """Whether a look would find nothing but what becomes deliverable unannounced: for that, somebody has looked
+        within half the interval."""
+        if not self._are_announced():
+            return False
+        since = now - self._interval(self._look_seconds) / 2
+        for key in keys:
+            emptied_at, wakes = self._emptied.get(key, (-math.inf, 0))
+            if emptied_at < since or wakes != self._wakes[key]:
+                return False
+        return True
 
     def _count_unnoticed(self, keys: Collection[K]) -> int:
         return self._woken_all + sum(self._unnoticed[key] for key in keys)

@@ -35,7 +35,8 @@ EXIT_CODES = {
     EXIT_UNREACHABLE: "the server or the store is unreachable (no response, or 5xx), a push ended halfway, or the "
     "tested service never pulled",
     EXIT_TIMED_OUT: "the wait timed out; the job or batch continues",
-    EXIT_WITH_FAILURES: "the batch that was watched completed, and some of its members did not succeed",
+    EXIT_WITH_FAILURES: "the batch that was watched completed, and some of its members did not succeed; db copy "
+    "left jobs out",
     EXIT_BATCH_CANCELLED: "the batch that was watched was cancelled",
     EXIT_NO_CONNECTION: "the runbook is published, but the server has no connection of the name that it gives",
     EXIT_INTERRUPTED: "interrupted with Ctrl-C",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlencode
 
@@ -81,19 +82,15 @@ class AsyncTransport(Connection):
         return ssl_context() if self._options.verify is True else self._options.verify
 
     def _request(self, call: Call) -> dict[str, Any]:
-        address = f"{self.url}{call.path}"
-        if call.query:
-            address += f"?{urlencode(call.query)}"
+        query = f"?{urlencode(call.query)}" if call.query else ""
         return {
             "method": call.method,
-            "url": yarl.URL(address, encoded=True),
+            "url": _parsed(f"{self.url}{call.path}{query}"),
             "data": call.body,
             "headers": self._headers(call),
             "allow_redirects": False,
             # The whole is allowed longer than each part, so that a failure to connect is reported as such.
-            "timeout": aiohttp.ClientTimeout(
-                total=call.seconds_max + CONNECT_SECONDS_MAX, sock_connect=CONNECT_SECONDS_MAX
-            ),
+            "timeout": _timeout(call.seconds_max + CONNECT_SECONDS_MAX),
         }
 
     def _unreachable(self, call: Call, error: aiohttp.ClientError | TimeoutError) -> Unreachable:
@@ -101,3 +98,14 @@ class AsyncTransport(Connection):
         if isinstance(error, TimeoutError) and not never_sent:
             return Unreachable(f"no answer within {call.seconds_max:g} s", may_have_arrived=True)
         return Unreachable(str(error) or type(error).__name__, may_have_arrived=not never_sent)
+
+
+@lru_cache(maxsize=16)
+def _parsed(address: str) -> yarl.URL:
+    """A service calls few addresses, thousands of times."""
+    return yarl.URL(address, encoded=True)
+
+
+@lru_cache(maxsize=16)
+def _timeout(seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS_MAX)

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from lucius.settings import Settings, SettingsError
+from lucius.settings import TRACE_ID, Settings, SettingsError
 
 
 class Site(Struct, frozen=True):
@@ -24,5 +24,11 @@ def site_of(settings: Settings) -> Site:
         raise SettingsError(
             f"LUCIUS_CONSOLE_URL={settings.console_url!r}: must be empty, or an address such as"
             " https://ops.example.com/lucius"
+        )
+    trace = settings.console_trace_url
+    if trace and (urlsplit(trace).scheme not in ("http", "https") or TRACE_ID not in trace):
+        raise SettingsError(
+            f"LUCIUS_CONSOLE_TRACE_URL={trace!r}: must be empty, or an address such as"
+            f" https://traces.example.com/trace/{TRACE_ID}"
         )
     return Site(address, parts.path, parts.scheme == "https")

@@ -38,13 +38,17 @@ def instant(value: Instant | str | None) -> Markup:
 
 def sentence(text: str) -> Markup:
     """A sentence of the API for people: its times in the reader's zone, names without the marks of code."""
-    plain = text.replace("`", "")
+    return moments(text.replace("`", ""))
+
+
+def moments(text: str) -> Markup:
+    """A text with its times in the reader's zone."""
     parts: list[Markup] = []
     at = 0
-    for found in _INSTANT.finditer(plain):
-        parts += [escape(plain[at : found.start()]), instant(found[0])]
+    for found in _INSTANT.finditer(text):
+        parts += [escape(text[at : found.start()]), instant(found[0])]
         at = found.end()
-    return Markup("").join([*parts, escape(plain[at:])])
+    return Markup("").join([*parts, escape(text[at:])])
 
 
 def countdown(value: Instant | str | None, kind: str = "") -> Markup:
@@ -88,7 +92,9 @@ def open_templates(site: Site) -> Environment:
         return f"{site.base}/static/{name}?v={static_version(name)}"
 
     templates.globals.update(base=site.base, static=static, csrf=CSRF_FIELD)
-    templates.filters.update(instant=instant, countdown=countdown, sentence=sentence, number=number, duration=duration)
+    templates.filters.update(
+        instant=instant, countdown=countdown, sentence=sentence, moments=moments, number=number, duration=duration
+    )
     return templates
 
 

@@ -30,7 +30,7 @@ class Bar(Struct, frozen=True, kw_only=True):
     width: float
     y: float
     kind: str
-    """`good`, `bad`, `busy`, `wait` or `quiet`."""
+    """`queued`, `good`, `bad`, `busy`, `wait` or `quiet`."""
     text: str
 
 
@@ -38,7 +38,7 @@ class Mark(Struct, frozen=True, kw_only=True):
     x: float
     y: float
     kind: str
-    """`sent`, `ack`, `due`."""
+    """`sent`, `ack`, `due`, `deadline`."""
     text: str
 
 
@@ -63,18 +63,22 @@ def draw(job: Job, attempts: Mapping[str, Sequence[Attempt]], now: Instant) -> T
     is_cut_off = len(drawn) > ATTEMPTS_MAX
     drawn = drawn[-ATTEMPTS_MAX:]
     due = _due(job)
-    last = max([end, *([due] if due is not None else [])])
+    ahead = [] if job.is_terminal else sorted(at for at in {due, job.spec.deadline_at} if at is not None and at > end)
+    last = max([end, *ahead])
     begin = drawn[0][1].created_at if is_cut_off else min(job.spec.created_at, last)
-    scale = _Scale([(one.created_at, one.ended_at or end) for _, one in drawn], begin, last)
+    scale = _Scale([(one.created_at, one.ended_at or end) for _, one in drawn], [begin, *ahead, last])
     bars: list[Bar] = []
     marks: list[Mark] = []
     for index, attempt in drawn:
         y = index * ROW_HEIGHT
-        bars.append(_attempt_bar(attempt, scale, y, end))
+        bars += _attempt_bars(attempt, scale, y, end)
         marks += _attempt_marks(attempt, scale, y)
     bars += _backoffs(drawn, scale, job, end)
-    if due is not None and not job.is_terminal:
-        marks.append(Mark(x=scale.x(due), y=job.current_index * ROW_HEIGHT, kind="due", text=_due_text(job)))
+    if not job.is_terminal:
+        y = job.current_index * ROW_HEIGHT
+        if due is not None:
+            marks.append(Mark(x=scale.x(due), y=y, kind="due", text=_due_text(job)))
+        marks.append(Mark(x=scale.x(job.spec.deadline_at), y=y, kind="deadline", text="the job's deadline"))
     rows = [
         (index * ROW_HEIGHT, step.spec.step_id, step.status.value.replace("_", " ").lower())
         for index, step in enumerate(job.steps)
@@ -88,9 +92,11 @@ def draw(job: Job, attempts: Mapping[str, Sequence[Attempt]], now: Instant) -> T
 class _Scale:
     """From instants to positions."""
 
-    def __init__(self, busy: list[tuple[Instant, Instant]], begin: Instant, end: Instant) -> None:
+    def __init__(self, busy: list[tuple[Instant, Instant]], stops: list[Instant]) -> None:
+        """`stops`: the first instant, the last one, and those between whose distances are collapsed one by one."""
+        begin, end = stops[0], stops[-1]
         merged: list[tuple[Instant, Instant]] = []
-        for start, stop in sorted(busy):
+        for start, stop in sorted([*busy, *((at, at) for at in stops[1:-1])]):
             if merged and start <= merged[-1][1]:
                 merged[-1] = (merged[-1][0], max(merged[-1][1], stop))
             else:
@@ -107,7 +113,7 @@ class _Scale:
         x = LEFT
         for place, (first, second) in enumerate(spans):
             if place % 2:
-                x += to_work * (second - first) / worked if worked else to_work / max(1, len(merged))
+                x += to_work * (second - first) / worked if worked else 0.0
             elif second > first:
                 width = idle_width if worked else whole / max(1, idle_count)
                 self.breaks.append(x + width / 2)
@@ -124,9 +130,17 @@ class _Scale:
         return round(before[1], 1)
 
 
-def _attempt_bar(attempt: Attempt, scale: _Scale, y: float, end: Instant) -> Bar:
-    x = scale.x(attempt.created_at)
-    width = max(BAR_WIDTH_MIN, scale.x(attempt.ended_at or end) - x)
+def _attempt_bars(attempt: Attempt, scale: _Scale, y: float, end: Instant) -> list[Bar]:
+    """Until a service has taken it, and from then on."""
+    taken = attempt.acked_at or (end if attempt.ended_at is None else attempt.created_at)
+    x, taken_x = scale.x(attempt.created_at), scale.x(taken)
+    bars = []
+    if taken > attempt.created_at:
+        text = f"attempt {attempt.attempt_no} waits to be taken, {(taken - attempt.created_at) / 1000:.1f} s"
+        bars.append(Bar(x=x, width=round(max(BAR_WIDTH_MIN, taken_x - x), 1), y=y, kind="queued", text=text))
+    if attempt.acked_at is None and attempt.ended_at is None:
+        return bars
+    width = max(BAR_WIDTH_MIN, scale.x(attempt.ended_at or end) - taken_x)
     if attempt.verdict is Verdict.SUCCEEDED:
         kind = "good"
     elif attempt.ended_at is None:
@@ -137,7 +151,7 @@ def _attempt_bar(attempt: Attempt, scale: _Scale, y: float, end: Instant) -> Bar
     text = f"attempt {attempt.attempt_no}: {attempt.status.replace('_', ' ').lower()}, {seconds:.1f} s"
     if attempt.error is not None:
         text += f"; {attempt.error.code}"
-    return Bar(x=x, width=round(width, 1), y=y, kind=kind, text=text)
+    return [*bars, Bar(x=taken_x, width=round(width, 1), y=y, kind=kind, text=text)]
 
 
 def _attempt_marks(attempt: Attempt, scale: _Scale, y: float) -> list[Mark]:
@@ -172,18 +186,17 @@ def _wait(scale: _Scale, index: int, since: Instant, until: Instant, text: str) 
 
 
 def _due(job: Job) -> Instant | None:
+    """When its current step is looked at next, or may begin."""
     if job.is_terminal:
         return None
     step = job.current_step
-    return step.due_at or (job.spec.not_before if step.status is StepStatus.PENDING else None) or job.spec.deadline_at
+    return step.due_at or (job.spec.not_before if step.status is StepStatus.PENDING else None)
 
 
 def _due_text(job: Job) -> str:
     step = job.current_step
     if step.due_at is None:
-        return (
-            "the job may begin" if step.status is StepStatus.PENDING and job.spec.not_before else "the job's deadline"
-        )
+        return "the job may begin"
     return {
         StepStatus.PROCESSING: "the lease ends",
         StepStatus.FAILED_RETRY: "the next attempt",

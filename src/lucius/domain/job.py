@@ -209,3 +209,13 @@ JOB_BYTES = 4_096
 
 def approximate_bytes(job: Job) -> int:
     return JOB_BYTES + sum(len(step.spec.payload) + len(step.artifacts) for step in job.steps)
+
+
+def step_millis(job: Job) -> dict[str, int]:
+    """How long each step took, by its id: from when a service first picked it up to its end, further attempts
+    included."""
+    return {
+        step.spec.step_id: step.completed_at - step.started_at
+        for step in job.steps
+        if step.started_at is not None and step.completed_at is not None
+    }

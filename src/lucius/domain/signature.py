@@ -30,6 +30,12 @@ def error_signature(job: Job) -> str | None:
     return f"{spec.protocol_id}/{spec.protocol_version}/{job.current_step.spec.step_id}/{error.code}: {message}"
 
 
+def protocol_and_step(signature: str | None) -> tuple[str, str]:
+    """What a signature begins with; empty if there is none."""
+    parts = (signature or "").split("/", 3)
+    return (parts[0], parts[2]) if len(parts) == 4 else ("", "")
+
+
 def normal_message(message: str) -> str:
     text = _VARIABLE.sub("*", message[:READ_CHARACTERS_MAX])
     return " ".join(text.split())[:MESSAGE_CHARACTERS_MAX]

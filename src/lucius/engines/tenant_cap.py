@@ -29,6 +29,8 @@ LINES_MAX = 2_000
 """Lines in which attempts are held that one look finds; a look follows every few moments."""
 RECOUNT_SECONDS = 0.1
 """How often a process asks whether what it has counted was acknowledged elsewhere, while something waits for it."""
+RECOUNT_SHARE = 0.1
+"""Of the time, for these questions: where each job is a request, they leave a slow ledger time for everything else."""
 GATHER_SECONDS = 0.01
 """After an ACK, others are waited for: releasing several at once costs little more than releasing one."""
 ASKED_MAX = 5_000
@@ -144,7 +146,7 @@ class TenantCap:
 
     async def run(self, release: Release, observer: Observer) -> None:
         """Release what may be published, whenever there is room, until cancelled."""
-        looked_at = recounted_at = float("-inf")
+        looked_at = recount_at = float("-inf")
         while True:
             self._has_news.clear()
             now = monotonic()
@@ -154,9 +156,10 @@ class TenantCap:
                 if now - looked_at >= self._look_seconds:
                     looked_at = now
                     await self._look()
-                if now - recounted_at >= RECOUNT_SECONDS:
-                    recounted_at = now
+                if now >= recount_at:
+                    began = monotonic()
                     await self._recount([line for line in self._waiting if self._room(line) == 0])
+                    recount_at = began + max(RECOUNT_SECONDS, (monotonic() - began) / RECOUNT_SHARE)
                 for line in [line for line in self._waiting if self._room(line) > 0]:
                     await self._release(line, release)
             except Exception as error:

@@ -4,6 +4,8 @@ The cap is there for the tenants that share a queue: whoever comes waits for wha
 is depends on how fast the service acknowledges, so what a tenant may have follows from what was acknowledged just
 before. A tenant that is alone may have the cap or a tenth of a second's work, whichever is more. When another tenant
 comes, both may have a quarter of that work from then on, but no more than the cap and no less than a quarter of it.
+Four is the least, if the cap allows it: with fewer, each directive waits for the whole way of the one before it, to the
+service and back, so the queue is measured as slow and stays so.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ AHEAD_SECONDS = 0.1
 """A tenant that is alone may have as much queued as was acknowledged in so many seconds before."""
 SHARED_PART = 4
 """A tenant that shares the queue may have one in so many of that."""
+SHARED_LEAST = 4
+"""And at least so many, unless the cap is less."""
 SHARED_SECONDS = 1.0
 """So long after another tenant was there, a queue counts as shared: its next directive is likely to follow."""
 GROWTH_MAX = 16
@@ -34,7 +38,7 @@ class TenantWindows:
         queue, now = self._queue(line), self._time()
         lately = queue.acknowledged_lately(now)
         if queue.is_shared(now) or queue.tenants - {line.tenant_id}:
-            return max(1, min(max(lately, self._cap) // SHARED_PART, self._cap))
+            return min(max(max(lately, self._cap) // SHARED_PART, SHARED_LEAST), self._cap)
         return min(max(lately, self._cap), self._cap * GROWTH_MAX)
 
     def entered(self, line: HeldLine) -> None:

@@ -18,6 +18,7 @@ from lucius.domain.time import Instant
 from lucius.domain.waiting import wait_cause
 from lucius.ledgers.drift import needs_waking
 from lucius.ledgers.matching import matches as matches_filter
+from lucius.ledgers.step_times import step_millis_of_jobs
 from lucius.ports.audit import (
     AuditEntry,
     AuditFilter,
@@ -318,6 +319,11 @@ class MemoryLedger:
     async def count_wait_causes(self, tenants: Sequence[str] | None) -> dict[str, int]:
         open_ = (job for job in self._jobs.values() if tenants is None or job.spec.tenant_id in tenants)
         return dict(Counter(cause for job in open_ if (cause := wait_cause(job)) is not None))
+
+    async def step_millis(
+        self, request_type: str, tenants: Sequence[str] | None, limit: int
+    ) -> list[Mapping[str, int]]:
+        return await step_millis_of_jobs(self, request_type, tenants, limit)
 
     async def failures(self, filter_: JobFilter, scanned_max: int, limit: int) -> FailureGroups:
         found = [job for job in await self.jobs(_failed(filter_), scanned_max + 1, None) if isinstance(job, Job)]

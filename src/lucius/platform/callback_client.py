@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Protocol
 
 from lucius.client.backoff import backoff_seconds
@@ -64,15 +63,17 @@ class CallbackClient:
             answer = await self._send_once(callback, left)
             self._observe(callback, answer)
             tries += answer.arrived
-            wait = backoff_seconds(failures, answer.retry_after_seconds)
-            failures += 1
-            if answer.code not in TRY_AGAIN or (deadline is not None and time.monotonic() + wait >= deadline):
-                return answer if tries == answer.tries else replace(answer, tries=tries)
-            await asyncio.sleep(wait)
+            if answer.code in TRY_AGAIN:
+                wait = backoff_seconds(failures, answer.retry_after_seconds)
+                failures += 1
+                if deadline is None or time.monotonic() + wait < deadline:
+                    await asyncio.sleep(wait)
+                    continue
+            return answer if tries == answer.tries else answer._replace(tries=tries)
 
     async def _send_once(self, callback: Callback, seconds_max: float | None) -> CallbackAnswer:
         if len(self._spool) >= WAITING_MAX:
-            return replace(NO_ANSWER, detail=f"{WAITING_MAX} callbacks are already waiting")
+            return NO_ANSWER._replace(detail=f"{WAITING_MAX} callbacks are already waiting")
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[CallbackAnswer] = loop.create_future()
         self._spool.add((callback, answered))

@@ -6,10 +6,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple, cast
 
 ATTEMPT_NO_MAX = 2**63 - 1
 LANES = 16
+TEXTS = ("jobId", "tenant_id", "stepId", "step_type", "service", "lease_id", "workspace_ref", "callback_token")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?")
 _HEADER_TEXT = re.compile(r"[!-~]+")
 
@@ -59,16 +61,17 @@ class Directive:
         lease_seconds = _number(message, "lease_seconds")
         if lease_seconds <= 0:
             raise DirectiveInvalid("lease_seconds must be more than 0")
+        job_id, tenant_id, step_id, step_type, service, lease_id, workspace_ref, token = _texts(message)
         return cls(
-            job_id=_text(message, "jobId"),
-            tenant_id=_text(message, "tenant_id"),
-            step_id=_text(message, "stepId"),
-            step_type=_text(message, "step_type"),
-            service=_text(message, "service"),
+            job_id=job_id,
+            tenant_id=tenant_id,
+            step_id=step_id,
+            step_type=step_type,
+            service=service,
             attempt_no=_attempt_no(message),
-            lease_id=_text(message, "lease_id"),
+            lease_id=lease_id,
             lease_seconds=lease_seconds,
-            workspace_ref=_text(message, "workspace_ref"),
+            workspace_ref=workspace_ref,
             input_ref=message.get("input_ref"),
             output_ref=message.get("output_ref"),
             payload=_object(message, "payload"),
@@ -77,16 +80,16 @@ class Directive:
             ack_by=_optional_text(message, "ack_by"),
             correlation_id=_optional_text(message, "correlation_id"),
             traceparent=_traceparent(message.get("traceparent")),
-            callback_token=_token(message),
+            callback_token=_token(token),
             lane=_lane(message.get("lane")),
             rehearsed_seconds=_rehearsed(message.get("contract_test")),
         )
 
-    @property
+    @cached_property
     def key(self) -> AttemptKey:
         return AttemptKey(self.job_id, self.step_id, self.attempt_no, self.lease_id)
 
-    @property
+    @cached_property
     def label(self) -> str:
         return f"{self.job_id}/{self.step_id} attempt {self.attempt_no}"
 
@@ -112,15 +115,22 @@ class Directive:
         return value if isinstance(value, str) and value else None
 
 
-def _text(message: Mapping[str, Any], name: str) -> str:
-    value = message.get(name)
-    if not isinstance(value, str) or not value:
-        raise DirectiveInvalid(f"{name} is missing or not a string")
+def _texts(message: Mapping[str, Any]) -> list[str]:
+    values = [message.get(name) for name in TEXTS]
+    for name, value in zip(TEXTS, values, strict=True):
+        if not isinstance(value, str) or not value:
+            raise DirectiveInvalid(f"{name} is missing or not a string")
+    texts = cast(list[str], values)
     try:
-        value.encode("utf-8")
+        "".join(texts).encode("utf-8")
     except UnicodeEncodeError as error:  # JSON can escape half of a surrogate pair, but it cannot be encoded.
+        name = next(name for name, text in zip(TEXTS, texts, strict=True) if not _is_unicode(text))
         raise DirectiveInvalid(f"{name} is not valid Unicode") from error
-    return value
+    return texts
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _optional_text(message: Mapping[str, Any], name: str) -> str:
@@ -128,8 +138,8 @@ def _optional_text(message: Mapping[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _token(message: Mapping[str, Any]) -> str:
-    if not _HEADER_TEXT.fullmatch(token := _text(message, "callback_token")):
+def _token(token: str) -> str:
+    if not _HEADER_TEXT.fullmatch(token):
         raise DirectiveInvalid("callback_token cannot be sent back: it has characters not allowed in a header")
     return token
 

@@ -11,6 +11,7 @@ at once, rather than when its lease ends.
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,7 +22,7 @@ from lucius.platform.errors import Retryable, failure_result
 
 SETTLED_MAX = 100_000
 INTERRUPTED = failure_result(Retryable("SERVICE_INTERRUPTED", "the service ended during the work and has restarted"))
-
+_INTERRUPTED_JSON = json.dumps(INTERRUPTED)
 
 REPLY_LANE = "reply_lane"
 """Kept with a RESULT and not sent: the lane that it goes back on, over the bus."""
@@ -31,9 +32,10 @@ def reply_lane(directive: Directive) -> dict[str, Any]:
     return {} if directive.lane is None else {REPLY_LANE: directive.lane}
 
 
-def interrupted(directive: Directive) -> dict[str, Any]:
-    """The RESULT of an attempt that its process does not survive."""
-    return {**INTERRUPTED, **directive.context(), **reply_lane(directive)}
+def interrupted(directive: Directive) -> str:
+    """The RESULT of an attempt that its process does not survive, as JSON."""
+    context = directive.context() | reply_lane(directive)
+    return f"{_INTERRUPTED_JSON[:-1]}, {json.dumps(context)[1:]}" if context else _INTERRUPTED_JSON
 
 
 class Seen(StrEnum):

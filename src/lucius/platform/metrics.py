@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lucius.kit.metrics import KitMetrics
 from lucius.platform.orchestrator import Callback, CallbackAnswer
 
@@ -16,6 +18,11 @@ class Metrics(KitMetrics):
         self._in_work = self.gauge("in_work", "Attempts in work.")
         self._owed = self.gauge("results_owed", "RESULTs not yet answered.")
 
+    def watch(self, in_work: Callable[[], int], owed: Callable[[], int]) -> None:
+        """These are asked whenever the metrics are read."""
+        self._in_work.set_function(in_work)
+        self._owed.set_function(owed)
+
     def directive(self, seen: str) -> None:
         self.series(self._directives, seen).inc()
 
@@ -25,9 +32,3 @@ class Metrics(KitMetrics):
 
     def callback(self, callback: Callback, answer: CallbackAnswer) -> None:
         self.series(self._callbacks, callback.kind, answer.code).inc()
-
-    def in_work(self, count: int) -> None:
-        self._in_work.set(count)
-
-    def owed(self, count: int) -> None:
-        self._owed.set(count)

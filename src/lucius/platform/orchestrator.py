@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lucius.client.call import Call, Json
 from lucius.client.calls import services
@@ -31,8 +31,7 @@ GIVE_UP = frozenset({"STALE_ATTEMPT", "JOB_TERMINAL"})
 """Codes after which the work must stop: the attempt is no longer current."""
 
 
-@dataclass(frozen=True)
-class CallbackAnswer:
+class CallbackAnswer(NamedTuple):
     """The answer to one callback: an outcome such as `APPLIED`, or an error code."""
 
     code: str

@@ -17,6 +17,8 @@ from lucius.platform.errors import NonRetryable
 
 NAME_BYTES_MAX = 255
 URI_CHARACTERS_MAX = 2_048
+_PLAIN_FILE = re.compile(r"file://(/[A-Za-z0-9._~/-]*)")
+"""A ref without host, query, fragment and anything encoded, as most are: its path is what stands there."""
 _NO_BLOB_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff\ufffe\uffff]")
 
 
@@ -41,6 +43,9 @@ def is_blob_uri(uri: str, account_url: str) -> bool:
 
 def path_of(ref: Any, what: str, does: str = "reads") -> Path:
     """The local path of a `file://` ref; `does` says in an error what the service would do with it."""
+    plain = _PLAIN_FILE.fullmatch(ref) if isinstance(ref, str) and len(ref) <= URI_CHARACTERS_MAX else None
+    if plain is not None:
+        return absolute(plain[1], what)
     parts = split(ref, what)
     if parts.scheme != "file":
         raise scheme_unsupported(parts, what, does, "file://")
@@ -136,7 +141,7 @@ def absolute(text: str, what: str) -> Path:
     if ".." in text.split("/"):
         raise NonRetryable("PATH_FORBIDDEN", f"the {what} contains '..'")
     try:
-        longest = max(len(name.encode("utf-8")) for name in text.split("/"))
+        longest = max(map(len, text.encode("utf-8").split(b"/")))
     except UnicodeEncodeError as error:
         raise NonRetryable("REF_INVALID", f"the {what} is not valid Unicode") from error
     if longest > NAME_BYTES_MAX:

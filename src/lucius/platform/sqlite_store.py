@@ -13,7 +13,9 @@ import sqlite3
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,25 +45,20 @@ CREATE INDEX IF NOT EXISTS attempts_owed ON attempts (status) WHERE status <> 'S
 """
 
 
-def _items(*numbers: int) -> str:
-    """Items of a row, of several rows that are given as one JSON text."""
-    return ", ".join(f"json_extract(value, '$[{number}]')" for number in numbers)
-
-
-# Each statement is for all attempts of a group: the interpreter lock changes hands at every statement, and while the
-# event loop computes, getting it back takes longer than the statement.
-_ROWS = "json_each(?)"
-_KEY = f"({_items(0, 1, 2, 3)})"
-_IS_KEY = f"(job_id, step_id, attempt_no, lease_id) = {_KEY}"
-KNOWN = f"SELECT key, status FROM {_ROWS} JOIN attempts ON {_IS_KEY}"  # noqa: S608 - constants
+_IS_KEY = "(job_id, step_id, attempt_no, lease_id) = (job, step, number, lease)"
+# Each statement is for all attempts of a group, `{rows}`: the interpreter lock changes hands at every statement, and
+# while the event loop computes, getting it back takes longer than the statement.
+KNOWN = f"""WITH given(job, step, number, lease) AS (VALUES {{rows}})
+            SELECT job_id, step_id, attempt_no, lease_id, status FROM given JOIN attempts ON {_IS_KEY}"""  # noqa: S608 - constants
 # Until the work is finished, `result` is what is sent if the process does not survive it.
-BEGIN = f"INSERT INTO attempts SELECT {_items(0, 1, 2, 3, 4)}, 'IN_WORK', {_items(5, 6, 7)} FROM {_ROWS}"  # noqa: S608
-FINISH = f"""UPDATE attempts SET status = 'FINISHED', result = {_items(4)}, at = {_items(5)}
-             FROM {_ROWS} WHERE {_IS_KEY}"""  # noqa: S608
-SETTLE = f"""UPDATE attempts SET status = 'SETTLED', result = NULL, token = NULL, at = {_items(4)}
-             FROM {_ROWS} WHERE {_IS_KEY}"""  # noqa: S608
-DROP = f"""DELETE FROM attempts WHERE (job_id, step_id, attempt_no, lease_id) IN
-           (SELECT {_items(0, 1, 2, 3)} FROM {_ROWS})"""  # noqa: S608
+BEGIN = """INSERT INTO attempts (job_id, step_id, attempt_no, lease_id, tenant_id, token, result, at, status)
+           SELECT *, 'IN_WORK' FROM (VALUES {rows})"""
+FINISH = f"""WITH given(job, step, number, lease, made, moment) AS (VALUES {{rows}})
+             UPDATE attempts SET status = 'FINISHED', result = made, at = moment FROM given WHERE {_IS_KEY}"""  # noqa: S608
+SETTLE = f"""WITH given(job, step, number, lease, moment) AS (VALUES {{rows}})
+             UPDATE attempts SET status = 'SETTLED', result = NULL, token = NULL, at = moment
+             FROM given WHERE {_IS_KEY}"""  # noqa: S608
+DROP = "DELETE FROM attempts WHERE (job_id, step_id, attempt_no, lease_id) = (?, ?, ?, ?)"
 OWED = """SELECT job_id, step_id, attempt_no, lease_id, tenant_id, token, result FROM attempts
           WHERE status <> 'SETTLED' ORDER BY at"""
 INTERRUPT = "UPDATE attempts SET status = 'FINISHED', result = COALESCE(result, ?) WHERE status = 'IN_WORK'"
@@ -111,8 +108,7 @@ class SqliteStore:
             ) from error
 
     async def begin(self, directive: Directive) -> Seen:
-        result = json.dumps(interrupted(directive))
-        row = (*directive.key, directive.tenant_id, directive.callback_token, result, time.time())
+        row = (*directive.key, directive.tenant_id, directive.callback_token, interrupted(directive), time.time())
         return await self._do(Act.BEGIN, row)  # type: ignore[no-any-return]
 
     async def finish(self, directive: Directive, result: dict[str, Any]) -> None:
@@ -194,9 +190,10 @@ def _record(connection: sqlite3.Connection, group: list[Waiting]) -> list[Any]:
     rows: dict[Act, list[Row]] = {act: [] for act in Act}
     for act, row, _ in group:
         rows[act].append(row)
-    for act, statement in ((Act.FINISH, FINISH), (Act.SETTLE, SETTLE), (Act.DROP, DROP)):
+    for act, statement in ((Act.FINISH, FINISH), (Act.SETTLE, SETTLE)):
         if rows[act]:
-            connection.execute(statement, (json.dumps(rows[act]),))
+            _execute(connection, statement, rows[act])
+    connection.executemany(DROP, rows[Act.DROP])
     seen = iter(_begin(connection, rows[Act.BEGIN]))
     outcomes: list[Any] = []
     for act, row, _ in group:
@@ -207,17 +204,23 @@ def _record(connection: sqlite3.Connection, group: list[Waiting]) -> list[Any]:
 def _begin(connection: sqlite3.Connection, rows: list[Row]) -> list[Seen]:
     if not rows:
         return []
-    known = {number: Seen(status) for number, status in connection.execute(KNOWN, (json.dumps(rows),))}
+    keys = [row[:4] for row in rows]
+    known = {row[:4]: Seen(row[4]) for row in _execute(connection, KNOWN, keys)}
     claimed: dict[Row, Row] = {}
     seen: list[Seen] = []
-    for number, row in enumerate(rows):
-        key = row[:4]
-        seen.append(known.get(number) or (Seen.IN_WORK if key in claimed else Seen.NEW))
+    for key, row in zip(keys, rows, strict=True):
+        seen.append(known.get(key) or (Seen.IN_WORK if key in claimed else Seen.NEW))
         if seen[-1] is Seen.NEW:
             claimed[key] = row
     if claimed:
-        connection.execute(BEGIN, (json.dumps(list(claimed.values())),))
+        _execute(connection, BEGIN, list(claimed.values()))
     return seen
+
+
+def _execute(connection: sqlite3.Connection, statement: str, rows: Sequence[Row]) -> Iterable[Row]:
+    """The statement for all these rows; its text, and so its plan, is the same for as many rows."""
+    row = f"({', '.join('?' * len(rows[0]))})"
+    return connection.execute(statement.format(rows=", ".join([row] * len(rows))), [*chain.from_iterable(rows)])
 
 
 def _connect(path: Path) -> sqlite3.Connection:

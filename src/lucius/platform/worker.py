@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from lucius.kit.consumer import Capacity
@@ -83,6 +84,7 @@ class Worker:
         """Distinguishes the orchestrator's answers to this replica from those to others."""
         self.slots = Capacity(concurrency)
         self.owed = Capacity(OWED_MAX)
+        metrics.watch(lambda: self.slots.taken, lambda: self.owed.taken)
         self._attempts: dict[AttemptKey, Attempt] = {}
         self._handling: set[asyncio.Task[None]] = set()
         self._sending: set[asyncio.Task[None]] = set()
@@ -97,13 +99,11 @@ class Worker:
             _keep(self._sending, delivery.refuse(f"not a directive: {error}"))
             return
         self.slots.take()
-        self._metrics.in_work(self.slots.taken)
         _keep(self._handling, self._handle(delivery, directive))
 
     def owe(self, owed: Owed, traceparent: str | None = None) -> None:
         """Send a RESULT until it is answered."""
         self.owed.take()
-        self._metrics.owed(self.owed.taken)
         _keep(self._sending, self._deliver(owed, traceparent))
 
     async def drain(self, seconds_max: float) -> None:
@@ -144,13 +144,9 @@ class Worker:
         finally:
             # A thread that outlives its attempt keeps its slot: threads, not tasks, are the scarce resource.
             if work is None or work.done():
-                self._give_back()
+                self.slots.give_back()
             else:
-                work.add_done_callback(lambda _: self._give_back())
-
-    def _give_back(self) -> None:
-        self.slots.give_back()
-        self._metrics.in_work(self.slots.taken)
+                work.add_done_callback(lambda _: self.slots.give_back())
 
     async def _attempt(self, delivery: Delivery, directive: Directive) -> asyncio.Future[Outcome] | None:
         """One attempt from its ACK to its recorded RESULT; returns the work's future, which may outlive it."""
@@ -236,20 +232,24 @@ class Worker:
         work.add_done_callback(lambda _: _set(changed))
         attempt.when_stopped(lambda: _set_in(loop, changed))
         beating: list[asyncio.Task[None]] = []
+        timers: list[asyncio.TimerHandle] = []
+
+        def begin_beating() -> None:
+            beating.append(loop.create_task(self._keep_alive(attempt, traceparent, started)))
+            timers.append(loop.call_later(max(0.0, started + seconds_max - time.monotonic()), _set, changed))
+
+        # Most work has ended before the first look, and needs neither heartbeats nor the end of its time.
         beats_after = min(PROGRESS_LOOK_SECONDS, _heartbeat_seconds(attempt))
-        # Most work has ended by then, and needs no task for its heartbeats.
-        begin_beating = loop.call_later(
-            beats_after, lambda: beating.append(loop.create_task(self._keep_alive(attempt, traceparent, started)))
-        )
-        expiry = loop.call_later(seconds_max, _set, changed)
+        begin = begin_beating if beats_after < seconds_max else partial(_set, changed)
+        timers.append(loop.call_later(min(beats_after, seconds_max), begin))
         try:
             await changed
             if not work.done() and attempt.stopped is StopReason.CANCELLED:
                 # It may finish; a RESULT must report how it ended.
                 await asyncio.wait({work}, timeout=max(0.0, started + seconds_max - time.monotonic()))
         finally:
-            begin_beating.cancel()
-            expiry.cancel()
+            for timer in timers:
+                timer.cancel()
             for task in beating:
                 task.cancel()
             await asyncio.gather(*beating, return_exceptions=True)
@@ -307,8 +307,9 @@ class Worker:
                 failed = {**failure_result(refusal), **kept}
                 answer = await self._callbacks.send(_result_callback(owed, failed, traceparent))
             level = logging.INFO if answer.accepted or answer.code in GIVE_UP else logging.ERROR
-            answered = f"{answer.code} {answer.detail}".rstrip()
-            log.log(level, "%s: %s, answered %s", label, _outcome_text(owed.result), answered)
+            if log.isEnabledFor(level):
+                answered = f"{answer.code} {answer.detail}".rstrip()
+                log.log(level, "%s: %s, answered %s", label, _outcome_text(owed.result), answered)
             await self._store.settle(owed.key)
         except StoreFailed as error:
             log.warning("%s: answered, which could not be recorded: %s", label, error)
@@ -316,7 +317,6 @@ class Worker:
             log.exception("%s: a bug in the platform kit while sending the RESULT", label)
         finally:
             self.owed.give_back()
-            self._metrics.owed(self.owed.taken)
 
     async def _send(
         self,
@@ -338,7 +338,7 @@ class Worker:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{datetime.now(UTC).isoformat(timespec='milliseconds')[:-6]}Z"
 
 
 def instance_name() -> str:

@@ -33,11 +33,21 @@ class Run(NamedTuple):
     """The rows may be locked in any order: no other transaction locks them, or the one that does is run again."""
 
 
+class Check(NamedTuple):
+    """A condition, as a query for one boolean, without which a `Together` that needs no transaction writes nothing."""
+
+    sql: str
+    args: Sequence[Any] = ()
+
+
 class Together(NamedTuple):
     """Run these in one round trip; returns a list with the rows of each. None of them may depend on what another one
     writes, and no two may write the same row. Only for a database that is shared; see `lucius.sql.together`."""
 
-    statements: Sequence[Fetch | Run]
+    statements: Sequence[Fetch | Run | Check]
+    is_alone: bool = False
+    """It needs no transaction around it. Of the statements of its script only the last one writes, and raises
+    `RunAgain` if a check does not hold, if a row is there already, or if it cannot be one statement."""
 
 
 Script = Generator[Fetch | Run, Sequence[Row], T]

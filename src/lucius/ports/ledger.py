@@ -354,6 +354,12 @@ class Ledger(AbstractAsyncContextManager["Ledger"], Protocol):
         """Open jobs by what they wait for."""
         ...
 
+    async def step_millis(
+        self, request_type: str, tenants: Sequence[str] | None, limit: int
+    ) -> list[Mapping[str, int]]:
+        """Of up to `limit` of the newest jobs of this type that succeeded: how long each step took, by its id."""
+        ...
+
     async def failures(self, filter_: JobFilter, scanned_max: int, limit: int) -> FailureGroups:
         """Failed jobs by reason; of the filter, `tenants`, `created_from` and `dead_letter` count. Looks at the
         `scanned_max` newest at most."""

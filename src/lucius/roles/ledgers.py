@@ -44,22 +44,26 @@ async def verify_tables(settings: Settings) -> str:
         return f"{await ledger.health()}: every table is there."
 
 
-def db_copy(settings: Settings, source: str, report: Callable[[int, int], None] = lambda done, total: None) -> str:
-    """Copy the jobs of another ledger into that of the settings."""
+def db_copy(
+    settings: Settings, source: str, report: Callable[[int, int], None] = lambda done, total: None
+) -> tuple[str, bool]:
+    """Copy the jobs of another ledger into that of the settings; what to say of it, and whether every job is there."""
     if source == settings.ledger:
         raise SettingsError("the ledger to copy from is LUCIUS_LEDGER itself")
 
-    async def work() -> str:
+    async def work() -> tuple[str, bool]:
         async with AsyncExitStack() as stack:
             from_ = await stack.enter_async_context(_opened(replace(settings, ledger=source)))
             to = await stack.enter_async_context(_opened(settings))
             copied = await copy_jobs(from_, to, report)
         said = f"{copied.jobs} jobs copied; {copied.known} were there already."
+        if copied.refused:
+            said += f" {len(copied.refused)} were not copied."
         for line in copied.refused[:REFUSED_SHOWN_MAX]:
             said += f"\nnot copied: {line}"
         if len(copied.refused) > REFUSED_SHOWN_MAX:
-            said += f"\nand {len(copied.refused) - REFUSED_SHOWN_MAX} more were not copied."
-        return said
+            said += f"\nand {len(copied.refused) - REFUSED_SHOWN_MAX} more"
+        return said, not copied.refused
 
     return run(work(), settings)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from lucius.domain.errors import CallerError
-from lucius.ports.database import Database, DatabaseOwned, DatabaseUnavailable, Fetch, Row, Run, Script, Together
+from lucius.ports.database import Check, Database, DatabaseOwned, DatabaseUnavailable, Fetch, Row, Run, Script, Together
 
 __all__ = [
-    "LISTS_MAX", "LIST_SECONDS_MAX", "Database", "DatabaseOwned", "DatabaseUnavailable", "Fetch", "Row", "Run",
+    "LISTS_MAX", "LIST_SECONDS_MAX", "Check", "Database", "DatabaseOwned", "DatabaseUnavailable", "Fetch", "Row", "Run",
     "RunAgain", "Script", "Together", "query_too_slow",
 ]  # fmt: skip
 

@@ -88,19 +88,30 @@ class Part(NamedTuple):
     sql: str
     arguments: int
     returns_rows: bool
+    is_check: bool = False
+    """Its only row and column say whether anything may be written."""
 
 
-@lru_cache(maxsize=512)
+CHECK_FAILED = "LUCIUS: another process was faster, so this is not written and will be tried anew"
+"""What PostgreSQL says, and writes into its log, as the value of which it cannot make a number."""
+
+
+@lru_cache(maxsize=1024)
 def in_one_statement(parts: tuple[Part, ...]) -> str:
     """All of them as one statement of PostgreSQL, with their arguments laid end to end. Its only row has an array of
-    rows for each part that returns some. Those parts are run first, in their order."""
-    tables, arrays, given = [], [], 0
+    rows for each part that returns some. Those parts and the checks are run first, then what else there is, in the
+    order of the parts: PostgreSQL begins with the last of the writes that nothing refers to."""
+    tables, arrays, checks, given = [], [], [], 0
     for place, part in enumerate(parts):
         tables.append(f"p{place} AS ({_shifted(part.sql, given)})")
         if part.returns_rows:
             arrays.append(f"ARRAY(SELECT ROW(p{place}.*) FROM p{place})")  # noqa: S608 - of names made here
+        if part.is_check:
+            checks.append(f"(SELECT * FROM p{place})")  # noqa: S608 - of names made here
         given += part.arguments
-    return f"WITH {', '.join(tables)} SELECT {', '.join(arrays) or '1'}"
+    if checks:
+        arrays.append(f"CAST(CASE WHEN {' AND '.join(checks)} THEN '1' ELSE '{CHECK_FAILED}' END AS integer)")
+    return f"WITH {', '.join(reversed(tables))} SELECT {', '.join(arrays) or '1'}"
 
 
 def _shifted(sql: str, by: int) -> str:

@@ -18,6 +18,7 @@ from lucius.sql.database import (
     Run,
     RunAgain,
     Script,
+    Together,
     query_too_slow,
 )
 
@@ -41,8 +42,13 @@ T = TypeVar("T")
 
 TRIES_MAX = 5
 """How often a transaction is run again after a deadlock or a race with another process."""
+_PLANS = "SET LOCAL plan_cache_mode = auto"
+BEGIN_TO_READ = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_PLANS}"
+BEGIN_TO_WRITE = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_PLANS}"
 STATEMENTS_PREPARED_MAX = 256
 """On each connection. Turns have many forms, each of which is one statement."""
+QUERIES_OF_A_CONNECTION_MAX = 10_000
+"""Then it is replaced: plans that are kept were made for tables of the size that they had then."""
 STATEMENT_SECONDS = 30.0
 """The longest that a statement takes, and that a transaction waits for its next one: a process that vanished with its
 machine, without a word, keeps its locks no longer."""
@@ -101,6 +107,9 @@ class PostgresDatabase:
                 "idle_in_transaction_session_timeout": f"{STATEMENT_SECONDS:.0f}s",
                 "application_name": session_name(program_version),
                 "jit": "off",
+                # PostgreSQL makes a new plan for a few rows each time, which costs more than running it. What runs by
+                # itself is looked up by keys, so one plan serves any number of rows; transactions decide as always.
+                "plan_cache_mode": "force_generic_plan",
             },
         }
         self._lock = ProgramLock(self.name, program_version, lambda: self._connect(**self._options), self._too_new)
@@ -142,7 +151,12 @@ class PostgresDatabase:
 
     async def _open_pool(self) -> None:
         self._pool = await asyncpg.create_pool(
-            connect=self._connect, reset=_leave, min_size=0, max_size=self._pool_max, **self._options
+            connect=self._connect,
+            reset=_leave,
+            min_size=0,
+            max_size=self._pool_max,
+            max_queries=QUERIES_OF_A_CONNECTION_MAX,
+            **self._options,
         )
 
     async def _reopen(self) -> None:
@@ -213,28 +227,46 @@ class PostgresDatabase:
 async def _write(connection: Any, script: Callable[[], Script[T]]) -> T:
     only = script()
     try:
-        first = next(only)
-        if isinstance(first, Fetch) and first.is_alone:
-            only.send(await _run_alone(connection, first))
-            raise RuntimeError(f"a script goes on after a statement that it said was its only one: {first.sql}")
+        statement: Fetch | Run | Together = next(only)
+        is_alone = isinstance(statement, Fetch | Together) and statement.is_alone
+        while isinstance(statement, Fetch | Together) and statement.is_alone:
+            statement = only.send(await _run_alone(connection, statement))
     except StopIteration as stop:
         result: T = stop.value
         return result
+    if is_alone:
+        raise RuntimeError(f"a script that needs no transaction goes on with one that does: {statement}")
     return await _transact(connection, script, read_only=False)
+
+
+@asynccontextmanager
+async def _transaction(connection: Any, begin: str) -> AsyncIterator[None]:
+    """As the driver's own, which could not set anything in the same round trip."""
+    try:
+        await connection.execute(begin)
+    except BaseException:
+        connection.terminate()  # Whether it has begun is not known.
+        raise
+    try:
+        yield
+    except BaseException:
+        if not connection.is_closed():
+            await connection.execute("ROLLBACK")
+        raise
+    await connection.execute("COMMIT")
 
 
 async def _transact(
     connection: Any, script: Callable[[], Script[T]], read_only: bool, seconds_max: float | None = None
 ) -> T:
-    isolation = "repeatable_read" if read_only else "read_committed"
-    async with connection.transaction(isolation=isolation, readonly=read_only):
+    async with _transaction(connection, BEGIN_TO_READ if read_only else BEGIN_TO_WRITE):
         _check_writable(connection)
         if seconds_max is not None:
             return await _drive_within(connection, script(), seconds_max)
         return await _drive(connection, script())
 
 
-async def _run_alone(connection: Any, statement: Fetch | Run) -> Sequence[Row]:
+async def _run_alone(connection: Any, statement: Fetch | Run | Together) -> Sequence[Row]:
     """Run a statement outside a transaction."""
     try:
         return await run(connection, statement)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lucius.sql.database import Fetch, Row, Run, Together
+import asyncpg
+
+from lucius.sql.database import Check, Fetch, Row, Run, RunAgain, Together
 from lucius.sql.dialect import Part, for_all_rows, in_one_statement
 
 MANY_ROWS = 8
@@ -20,7 +22,12 @@ async def run(connection: Any, statement: Fetch | Run | Together) -> Sequence[Ro
         rows: Sequence[Row] = await connection.fetch(statement.sql, *statement.args)
         return rows
     if isinstance(statement, Together):
-        return await _run_together(connection, statement.statements)
+        if not statement.is_alone:
+            return await _run_together(connection, statement.statements)
+        try:
+            return await _run_together(connection, statement.statements, in_one=True)
+        except (asyncpg.InvalidTextRepresentationError, asyncpg.UniqueViolationError) as error:
+            raise RunAgain(str(error)) from error
     if statement.rows == ((),):
         await connection.execute(statement.sql)
     else:
@@ -47,8 +54,11 @@ async def _for_all_rows(connection: Any, sql: str) -> str | None:
     return None if types is None else for_all_rows(sql, types)
 
 
-async def _run_together(connection: Any, statements: Sequence[Fetch | Run]) -> list[Sequence[Row]]:
-    """As one statement, but for writes that have no form for many rows, or that must lock rows in their order."""
+async def _run_together(
+    connection: Any, statements: Sequence[Fetch | Run | Check], in_one: bool = False
+) -> list[Sequence[Row]]:
+    """As one statement, but for writes that have no form for many rows, or that must lock rows in their order. With
+    `in_one` such a write means that nothing is run."""
     parts: list[Part] = []
     args: list[Any] = []
     reads: list[int] = []
@@ -57,6 +67,10 @@ async def _run_together(connection: Any, statements: Sequence[Fetch | Run]) -> l
             parts.append(Part(statement.sql, len(statement.args), returns_rows=True))
             args += statement.args
             reads.append(place)
+            continue
+        if isinstance(statement, Check):
+            parts.append(Part(statement.sql, len(statement.args), returns_rows=False, is_check=True))
+            args += statement.args
             continue
         sql, rows = statement.sql, statement.rows
         keeps_order = statement.in_one_statement or sql.startswith("INSERT")
@@ -68,12 +82,14 @@ async def _run_together(connection: Any, statements: Sequence[Fetch | Run]) -> l
         elif len(rows) == 1:
             parts.append(Part(sql, len(rows[0]), returns_rows=False))
             args += rows[0]
+        elif in_one:
+            raise RunAgain(f"not one statement for several rows: {sql}")
         else:
             await connection.executemany(sql, rows)
     answers: list[Sequence[Row]] = [()] * len(statements)
     if parts:
         (found,) = await connection.fetch(in_one_statement(tuple(parts)), *args)
         if reads:
-            for place, rows in zip(reads, found, strict=True):
+            for place, rows in zip(reads, found[: len(reads)], strict=True):
                 answers[place] = rows
     return answers

@@ -42,6 +42,7 @@ from lucius.sql.runbook_tenants import RUNBOOK_TENANTS
 from lucius.sql.runbook_wait_tables import RUNBOOK_WAITS
 from lucius.sql.schema_state import read_state
 from lucius.sql.search_tables import DROP_SEARCH_TABLES, SEARCH_TABLES, FillCorrelationIds
+from lucius.sql.step_count_tables import STEP_COUNTS
 
 __all__ = [
     "MIGRATIONS", "VERSION", "Migration", "SchemaError", "SchemaMismatch", "abandon", "contract", "current_version",
@@ -188,6 +189,8 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(24, "batches that are paused, and those that were rescheduled", BATCH_PAUSES, oldest_program=12),
     Migration(25, "notifications, and causes that were told of", NOTIFICATION_TABLES, oldest_program=12),
     Migration(26, "failed jobs by reason, and counts by hour", FIGURES, oldest_program=12),
+    # Programs before 17 do not say that they have changed a batch.
+    Migration(27, "steps by status, and batches that are being cancelled", STEP_COUNTS, oldest_program=17),
 )
 
 VERSION = MIGRATIONS[-1].version

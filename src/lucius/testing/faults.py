@@ -63,8 +63,8 @@ class FaultyBus:
         """Behaves like a bus that cannot withdraw messages."""
         self.loses_settling = False
         """Settling is answered and not carried out."""
-        self.settled_in_vain = 0
-        """Number of messages concerned."""
+        self.settled_in_vain: set[DeliveryRef] = set()
+        """The messages concerned: an engine may settle one more than once."""
         self.published = 0
         """Number of messages published to the bus inside."""
 
@@ -128,7 +128,7 @@ class FaultyBus:
     async def settle(self, refs: Sequence[DeliveryRef]) -> None:
         await self._meet()
         if self.loses_settling:
-            self.settled_in_vain += len(refs)
+            self.settled_in_vain.update(refs)
         else:
             await self.inside.settle(refs)
 
@@ -315,6 +315,12 @@ class FaultyLedger:
     async def open_groups(self, scanned_max: int, tenants: Sequence[str] | None) -> OpenGroups:
         await self._meet()
         return await self.inside.open_groups(scanned_max, tenants)
+
+    async def step_millis(
+        self, request_type: str, tenants: Sequence[str] | None, limit: int
+    ) -> list[Mapping[str, int]]:
+        await self._meet()
+        return await self.inside.step_millis(request_type, tenants, limit)
 
     async def oldest_waiting(self, tenants: Sequence[str] | None) -> dict[str, str]:
         await self._meet()

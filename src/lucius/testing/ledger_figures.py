@@ -6,7 +6,7 @@ from lucius.domain.job import JobStatus
 from lucius.domain.signature import error_signature
 from lucius.domain.time import after
 from lucius.ports.ledger import REFUSED, Closing, JobFilter, Ledger
-from lucius.testing.ledger_driver import LedgerDriver, ack, published
+from lucius.testing.ledger_driver import LedgerDriver, ack, published, result
 from lucius.testing.samples import START, ManualClock
 
 
@@ -88,6 +88,24 @@ class LedgerFigures:
         for cause, job in (("BUS", unsent), ("ACK", queued), ("RESULT", worked_on)):
             assert [one.job_id for one in await ledger.jobs(JobFilter(wait_cause=cause), 10, None)] == [job.job_id]
         assert await ledger.jobs(JobFilter(wait_cause="ACK", tenants=("globex",)), 10, None) == []
+
+    async def test_steps_of_the_newest_that_succeeded_are_measured(self, ledger: Ledger, clock: ManualClock) -> None:
+        driver = LedgerDriver(ledger, clock)
+        for seconds, tenant in ((1, "acme"), (2, "globex"), (3, "acme")):
+            job = await driver.create(tenant_id=tenant, steps=["ocr"])
+            job = await driver.tell(job, published(job))
+            job = await driver.tell(job, ack(job))
+            clock.advance(seconds)
+            await driver.tell(job, result(job))
+        type_ = job.spec.request_type
+        await driver.succeed(await driver.create(request_type="ANOTHER"))
+        await driver.fail(await driver.create())
+        await driver.create()
+        assert await ledger.step_millis(type_, None, 200) == [{"ocr": 3_000}, {"ocr": 2_000}, {"ocr": 1_000}]
+        assert await ledger.step_millis(type_, ["acme"], 200) == [{"ocr": 3_000}, {"ocr": 1_000}]
+        assert len(await ledger.step_millis(type_, ["acme", "globex"], 200)) == 3
+        assert await ledger.step_millis(type_, [], 200) == []
+        assert await ledger.step_millis("UNKNOWN", None, 200) == []
 
     async def test_failures_are_grouped_by_reason(self, ledger: Ledger, clock: ManualClock) -> None:
         driver = LedgerDriver(ledger, clock)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness import Harness, open_harness, runbook
+import pytest
+from counts_hold import expect_counts_to_hold
+from harness import OPERATOR, SUCCESS, Harness, open_harness, runbook
 from tests.runbooks.crash.mortal_runbooks import Doom, Killed, MortalDatabase
 
+from lucius.domain.errors import CallerError
 from lucius.runbooks.core.messages import utc
+from lucius.runbooks.engine import cancelling
 from lucius.runbooks.loops.scheduler import Scheduler
 from lucius.runbooks.loops.settings import SchedulerSettings
 from lucius.runbooks.sources.limits import SourceLimits
@@ -103,6 +108,44 @@ async def test_a_phase_whose_maker_died_does_not_stop_the_next_version() -> None
         assert bool(found) is (await harness.value("SELECT COUNT(*) FROM phase_executions") == 2)
 
     assert await die_at_each_commit({}, before, round_, after) >= 6
+
+
+async def test_a_batch_whose_cancelling_process_died_is_cancelled_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cancelling, "STEPS_MAX", 2)
+
+    async def before(harness: Harness) -> None:
+        await harness.publish(runbook({"move": ["look", "go", "tell"], "end": ["clean"]}, offsets={"end": "T+1h"}))
+        await harness.batch("moves", ["a", "b", "c"])
+        harness.answer = lambda job: None
+        await harness.step()
+
+    async def round_(harness: Harness) -> None:
+        with suppress(CallerError):  # It was cancelled before the process died.
+            await harness.operations.cancel(1, "enough", OPERATOR)
+        while await harness.send_rest():
+            pass
+
+    async def after(harness: Harness) -> None:
+        if await harness.batch_status() == "active":
+            await harness.operations.cancel(1, "enough", OPERATOR)
+        harness.answer = lambda job: SUCCESS
+        await harness.orchestrator.resume()
+        await harness.step(2 * 3_600.0)
+        await harness.orchestrator.resume()
+        await harness.settle()
+        assert (await harness.batch_status(), await harness.phases()) == (
+            "failed",
+            {"move": "failed", "end": "skipped"},
+        )
+        found = await harness.rows("SELECT DISTINCT step_index, status, cancel_cause FROM step_executions ORDER BY 1")
+        # What workers have may end as they answer, or by its timeout, after which nothing is sent again.
+        assert found[-2:] == [(1, "cancelled", "batch_stopped"), (2, "cancelled", "batch_stopped")]
+        assert not await harness.rows("SELECT id FROM step_executions WHERE completed_at IS NULL OR ready = TRUE")
+        assert not await harness.rows("SELECT id FROM batches WHERE cancelling = TRUE")
+        assert set(harness.functions()) <= {"look"}
+        await expect_counts_to_hold(harness)
+
+    assert await die_at_each_commit({}, before, round_, after) >= 4
 
 
 async def test_a_killed_scheduler_keeps_nobody_waiting_where_the_database_has_one_owner(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from lucius.sql.postgres import PostgresDatabase
 
 SEED = 20_250_315
 SOURCE = "LUCIUS_SOURCE_MOVES"
-PORTIONS = sized(3, 5)
+PORTIONS = sized(2, 5)
 KILLS_A_PORTION = sized(3, 5)
 HAND_PORTION = 30
 SOURCE_PORTION = 20

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from random import Random
 
+from counts_hold import expect_counts_to_hold
 from harness import FAILURE, OPERATOR, STILL_POLLING, THROTTLED, WORKER, Harness, Job, csv, runbook, success
 
 from lucius.domain.errors import CallerError
@@ -118,10 +119,12 @@ class RandomRun:
                 await act()
             self.harness.check()
             await self._expect_none(ONE_AT_A_TIME)
+            await expect_counts_to_hold(self.harness)
 
     async def check(self) -> None:
         for rule in RULES:
             await self._expect_none(rule)
+        await expect_counts_to_hold(self.harness)
         await self._expect_sent_in_windows()
         taken = [job.id for job in self.harness.done]
         assert len(taken) == len(set(taken)), "a job was sent twice"

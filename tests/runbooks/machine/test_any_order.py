@@ -12,6 +12,7 @@ from any_order import Telling
 from harness import Harness, open_harness
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.long_form import sized
 
 from lucius.sql.postgres import PostgresDatabase
 from lucius.sql.schema import upgrade
@@ -48,7 +49,7 @@ def test_the_plain_run_is_the_story() -> None:
     assert ending["open"] == []
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=sized(25, 200), deadline=None, derandomize=True, database=None)
 @given(seed=st.integers(0, 2**32))
 def test_messages_one_to_three_times_in_any_order_give_the_same_end(seed: int) -> None:
     assert asyncio.run(told(Random(seed))) == plain()

@@ -12,6 +12,7 @@ from harness import OPERATOR, STILL_POLLING, SUCCESS, Harness, csv, open_harness
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_any_order import plain
+from tests.long_form import sized
 
 from lucius.runbooks.loops.settings import OrchestratorSettings
 from lucius.sql.schema import upgrade
@@ -167,7 +168,7 @@ async def told_with_losses(seed: int) -> dict[str, Any]:
             return await Losing([harness], Random(seed)).tell()
 
 
-@settings(max_examples=30, deadline=None, derandomize=True, database=None)
+@settings(max_examples=sized(12, 100), deadline=None, derandomize=True, database=None)
 @given(seed=st.integers(0, 2**32))
 def test_messages_lost_at_random_give_the_same_end(seed: int) -> None:
     assert asyncio.run(told_with_losses(seed)) == plain()

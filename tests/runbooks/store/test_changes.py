@@ -11,6 +11,7 @@ from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.store import steps
 from lucius.runbooks.store.batch_changes import ChangeLog
 from lucius.runbooks.store.changes import Changes
+from lucius.runbooks.store.step_counts import CountChanges
 
 
 def written(script: Script[None]) -> list[tuple[int, str]]:
@@ -36,7 +37,7 @@ async def executions(harness: Harness) -> list[Execution]:
 
 
 async def test_only_what_has_changed_is_written(harness: Harness) -> None:
-    changes = Changes(ChangeLog())
+    changes = Changes(ChangeLog(), CountChanges())
     held = changes.hold(await executions(harness))
     assert held[1].make_ready()
     held[2].cancel(harness.clock.now(), "removed", "gone")
@@ -45,7 +46,7 @@ async def test_only_what_has_changed_is_written(harness: Harness) -> None:
 
 
 async def test_what_is_changed_back_is_not_written(harness: Harness) -> None:
-    changes = Changes(ChangeLog())
+    changes = Changes(ChangeLog(), CountChanges())
     [first, *_] = changes.hold(await executions(harness))
     first.make_ready()
     first.ready = False
@@ -53,7 +54,7 @@ async def test_what_is_changed_back_is_not_written(harness: Harness) -> None:
 
 
 async def test_what_passes_through_is_written_twice(harness: Harness) -> None:
-    changes = Changes(ChangeLog())
+    changes = Changes(ChangeLog(), CountChanges())
     [first, *_] = changes.hold(await executions(harness))
     changes.pass_through(first)
     first.refuse(harness.clock.now(), "no such variable")

@@ -19,6 +19,7 @@ from lucius.runbooks.store import (
     members,
     phases,
     runbooks,
+    step_counts,
     steps,
 )
 from lucius.runbooks.store.executions import ALL_TABLES, FOLLOWUPS, INITS, SELECT, STEPS
@@ -57,6 +58,12 @@ HOT = {
     "open batches": (batches.OPEN_FROM_SOURCE, "batches_unfinished"),
     "batches left over": (batches.NOT_STARTED, "batches_by_runbook_and_status"),
     "batches behind": (batches.BEHIND, "batches_unfinished"),
+    "cancel what is ready": (steps.READY_TO_CANCEL, "steps_ready"),
+    "cancel what is open": (steps.OPEN_TO_CANCEL, "steps_at_barrier"),
+    "cancel who catches up": (steps.CATCHING_UP_TO_CANCEL, "steps_open"),
+    "batches that are being cancelled": (batches.CANCELLING, "batches_cancelling"),
+    "batches without counts": (step_counts.UNCOUNTED, "batches_unfinished"),
+    "ready steps by place": (step_counts.READY, "steps_ready"),
     "runbooks of tenants": (runbooks.LINES_OF_TENANTS, "runbooks_by_tenant"),
     "lost batch-init": (batches.INIT_NOT_BEGUN, "batches_by_status"),
     "lost phase-due": (phases.NOT_HANDLED, "phases_not_taken_up"),
@@ -81,7 +88,14 @@ BY_KEY = {
     "caught up": steps.CAUGHT_UP,
     "later steps": steps.PENDING_OF_MEMBERS,
     "a rollback": followups.CHAIN,
-    "cancel a batch": steps.OPEN_OF_BATCH,
+    "cancel steps": steps.CANCEL,
+    "steps that were made": steps.MADE,
+    "steps without their batch": steps.WITHOUT_BATCH,
+    "pending steps by place": steps.PENDING_BY_PLACE,
+    "counts of a batch": step_counts.OF_BATCH,
+    "counts of a batch by rows": step_counts.BY_ROWS,
+    "counts of what is not adopted": step_counts.NOT_ADOPTED,
+    "change counts": step_counts.CHANGE,
     "resume a batch": steps.CANCELLED_OF_BATCH,
     "limit cancels": steps.CANCEL_PENDING,
     "forgive": phases.FORGIVE,
@@ -185,7 +199,9 @@ async def test_sqlite_reads_the_grid_in_the_order_of_members_and_steps(sqlite_da
     assert not [step for step in plan if "TEMP B-TREE" in step], plan
 
 
-@pytest.mark.parametrize("name", [*IN_ORDER, "phases due", "a page of members", "open chains", "batches behind"])
+@pytest.mark.parametrize(
+    "name", [*IN_ORDER, "phases due", "a page of members", "open chains", "batches behind", "cancel what is open"]
+)
 async def test_sqlite_reads_in_the_order_of_the_index(sqlite_database: SqliteDatabase, name: str) -> None:
     """What is limited must not sort everything first."""
     plan = await sqlite_plan(sqlite_database, to_sqlite(HOT[name][0]))

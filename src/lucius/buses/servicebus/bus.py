@@ -14,7 +14,7 @@ from lucius.azure.credential import AzureIdentity
 from lucius.buses.servicebus.browsing import Browsing
 from lucius.buses.servicebus.counting import Counting, Counts
 from lucius.buses.servicebus.dead_letters import DeadLetters
-from lucius.buses.servicebus.faults import Problems
+from lucius.buses.servicebus.faults import Problems, end
 from lucius.buses.servicebus.held import TICK_SECONDS, HeldMessages
 from lucius.buses.servicebus.identity import identity_of, open_client
 from lucius.buses.servicebus.lane import BUSY_SECONDS, SILENCE_SECONDS
@@ -112,10 +112,7 @@ class ServiceBus:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        tasks = [*self._tasks, *([self._look] if self._look is not None else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*self._tasks, *([self._look] if self._look is not None else []))
         await asyncio.gather(
             self._receiving.close(),
             self._browsing.close(),

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from enum import Enum
 from types import TracebackType
+from typing import Any
 
 from azure.core.exceptions import AzureError, ClientAuthenticationError
 from azure.servicebus.exceptions import (
@@ -28,6 +29,7 @@ from lucius.ports.bus import BusUnavailable
 log = logging.getLogger("lucius.bus")
 
 DETAIL_CHARS_MAX = 300
+CANCEL_AGAIN_SECONDS = 0.2
 
 
 class SdkFault(Exception):
@@ -55,6 +57,17 @@ async def sdk_call(seconds: float) -> AsyncIterator[None]:
         if isinstance(error, _PUBLIC) or not _was_raised_by_sdk(error.__traceback__):
             raise
         raise SdkFault(f"{type(error).__name__} in the SDK: {error}") from error
+
+
+async def end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks that call the SDK until they have ended. The SDK reads frames inside `asyncio.wait_for`: until
+    Python 3.12, that passes over being cancelled if its time is up, or its answer there, at the same moment."""
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_SECONDS)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _was_raised_by_sdk(trace: TracebackType | None) -> bool:

@@ -182,11 +182,12 @@ class HeldMessages:
             self._end(ref, one)
 
     async def _renew_lock(self, ref: DeliveryRef, one: Held) -> bool:
+        """False if it does not hold any more: among many others, it may have been settled while this call waited."""
         try:
             async with self._slots, sdk_call(HARD_SECONDS):
                 until = await one.receiver.renew_message_lock(one.message, timeout=CALL_SECONDS)
-        except CALL_ERRORS:
-            if ref in self._held:
+        except (*LOCK_LOST, *CALL_ERRORS):
+            if self._held.get(ref) is one:
                 self._end(ref, one)
             return False
         one.locked_until = instant_of(until)

@@ -18,7 +18,7 @@ from typing import Any
 from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusReceiver
 
-from lucius.buses.servicebus.faults import CALL_ERRORS, Kind, Problems, kind_of, sdk_call
+from lucius.buses.servicebus.faults import CALL_ERRORS, Kind, Problems, end, kind_of, sdk_call
 
 log = logging.getLogger("lucius.bus")
 
@@ -122,8 +122,7 @@ class Lane:
 
     async def close(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end(self._task)
         while self.buffer:
             message, receiver = self.take()
             await release(receiver, message)

@@ -27,6 +27,9 @@ from lucius.ports.bus import BusUnavailable
 
 CALL_SECONDS = 30.0
 TOPICS_AT_ONCE = 8
+MEGABYTE = 1_048_576
+FULL_PART = 0.95
+"""A topic refuses messages before its last byte: a large one does not fit any more."""
 
 
 @asynccontextmanager
@@ -85,7 +88,9 @@ class Provisioner:
         properties = await self._topic(topic.name)
         if properties is None:
             return [f"topic {topic.name} is missing"]
-        found = [f"topic {topic.name}: {text}" for text in _topic_faults(topic, properties)]
+        room = await self._client.get_topic_runtime_properties(topic.name)
+        faults = [*_topic_faults(topic, properties), *_room_faults(properties, room)]
+        found = [f"topic {topic.name}: {text}" for text in faults]
         for one in topic.subscriptions:
             found += await self._subscription_differences(topic.name, one)
         return found
@@ -176,6 +181,14 @@ def _topic_faults(topic: TopicPlan, found: Any) -> list[str]:
     if found.enable_partitioning:
         faults.append("it is partitioned, so its messages have no order")
     return faults + _status_faults(found)
+
+
+def _room_faults(found: Any, room: Any) -> list[str]:
+    """Nothing that `provision` can change: somebody has to receive messages, or to allow for more."""
+    held, maximum = room.size_in_bytes or 0, (found.max_size_in_megabytes or 0) * MEGABYTE
+    if not maximum or held < FULL_PART * maximum:
+        return []
+    return [f"it is full: {held} of {maximum} bytes. Receive or remove messages, or give it a larger size"]
 
 
 def _subscription_faults(one: SubscriptionPlan, found: Any) -> list[str]:

@@ -15,7 +15,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError, MessagingEntityNotFoundError
 
-from lucius.buses.servicebus.faults import CALL_ERRORS, Kind, Problems, kind_of, sdk_call
+from lucius.buses.servicebus.faults import CALL_ERRORS, Kind, Problems, end, kind_of, sdk_call
 from lucius.ports.bus import BusUnavailable, Refused
 
 BATCH_MESSAGES_MAX = 1_000
@@ -75,8 +75,7 @@ class TopicSender:
             await future
 
     async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
         await self._drop()
 
     async def _run(self) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -32,7 +32,7 @@ from lucius.ports.bus import (
     tenant_of,
 )
 from lucius.ports.clock import Clock
-from lucius.sql.database import Database, Fetch, Row, Run, RunAgain, Script
+from lucius.sql.database import Check, Database, Fetch, Row, Run, RunAgain, Script
 from lucius.sql.together import together
 from lucius.sql.wakeups import wakeups_of
 
@@ -52,6 +52,7 @@ class _Known(msgspec.Struct, frozen=True):
 
     id: int
     subscription: Subscription
+    filter: str
 
 
 class SqlBus:
@@ -71,7 +72,9 @@ class SqlBus:
         self._known: dict[tuple[str, str], _Known] = {}
         self._by_topic: dict[str, list[_Known]] = {}
         self._wakeups = wakeups_of(database)
-        self._waiting: Waiting[int] = Waiting(LOOK_SECONDS, self._wakeups.look_seconds)
+        self._waiting: Waiting[int] = Waiting(
+            LOOK_SECONDS, self._wakeups.look_seconds, lambda: self._wakeups.is_working
+        )
         self._stop_listening: Callable[[], None] = lambda: None
         self._taking = Taking(self._store, clock)
         self._upkeep = Upkeep(clock, dead_seconds)
@@ -107,7 +110,7 @@ class SqlBus:
         known: dict[tuple[str, str], _Known] = {}
         by_topic: dict[str, list[_Known]] = {}
         for row in sorted((yield Fetch(statements.SUBSCRIPTIONS)), key=_subscription_id):
-            one = _Known(row[0], read_subscription(row))
+            one = _Known(row[0], read_subscription(row), row[3])
             known[row[1], row[2]] = one
             by_topic.setdefault(row[1], []).append(one)
         self._known, self._by_topic = known, by_topic
@@ -132,14 +135,24 @@ class SqlBus:
         return None
 
     def enlisted(
-        self, messages: Sequence[Message], settled: Sequence[DeliveryRef], are_unique: bool = False
+        self,
+        messages: Sequence[Message],
+        settled: Sequence[DeliveryRef],
+        are_unique: bool = False,
+        at_once: bool = False,
     ) -> Script[None]:
         """Publish and settle as part of somebody's transaction. `are_unique`: nobody publishes these ids again, so they
-        need not be remembered to find duplicates."""
+        need not be remembered to find duplicates. `at_once`: as part of one statement, which nothing can be read
+        before, and which checks that the subscriptions are the known ones."""
         yield from self._learn(settled)
-        yield from together([self._enlisted(messages, settled, are_unique)], self.database.is_shared)
+        written = self._written(messages, settled, are_unique)
+        if at_once:
+            yield from written
+            yield from self._check({message.topic for message in messages})
+        else:
+            yield from together([self._with_subscriptions(written, messages)], self.database.is_shared)
 
-    def _enlisted(self, messages: Sequence[Message], settled: Sequence[DeliveryRef], are_unique: bool) -> Script[None]:
+    def _written(self, messages: Sequence[Message], settled: Sequence[DeliveryRef], are_unique: bool) -> Script[None]:
         now = self._clock.now()
         if are_unique:
             # What is settled in the transaction that publishes it was never there. It could not be settled by a
@@ -154,6 +167,16 @@ class SqlBus:
         if rows:
             yield Run(statements.PUBLISH_BY_TENANT, rows, in_one_statement=True)
         yield from settle_script(self._keyed(settled), now)
+
+    def _check(self, topics: Collection[str]) -> Script[None]:
+        if topics:
+            known = [one for topic in sorted(topics) for one in self._by_topic.get(topic, ())]
+            columns = [one.id for one in known], [one.filter for one in known]
+            times = [one.subscription.ttl_seconds for one in known]
+            yield cast("Fetch", Check(statements.SUBSCRIPTIONS_ARE, (sorted(topics), *columns, times)))
+
+    def _with_subscriptions(self, written: Script[None], messages: Sequence[Message]) -> Script[None]:
+        yield from written
         if messages:
             topics = sorted({message.topic for message in messages})
             found = yield Fetch(statements.SUBSCRIPTIONS_OF, [topics])
@@ -164,7 +187,7 @@ class SqlBus:
         """Remember the subscriptions of these topics; whether others were remembered before."""
         by_topic: dict[str, list[_Known]] = {topic: [] for topic in topics}
         for row in sorted(rows, key=_subscription_id):
-            by_topic[row[1]].append(_Known(row[0], read_subscription(row)))
+            by_topic[row[1]].append(_Known(row[0], read_subscription(row), row[3]))
         if all(self._by_topic.get(topic, []) == known for topic, known in by_topic.items()):
             return False
         self._by_topic |= {topic: known for topic, known in by_topic.items() if known}

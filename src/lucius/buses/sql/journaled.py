@@ -131,10 +131,15 @@ class JournaledBus:
         return answers
 
     def enlisted(
-        self, messages: Sequence[Message], settled: Sequence[DeliveryRef], are_unique: bool = False
+        self,
+        messages: Sequence[Message],
+        settled: Sequence[DeliveryRef],
+        are_unique: bool = False,
+        at_once: bool = False,
     ) -> Script[None]:
         """Publish and settle as part of somebody's transaction; `committed` makes it take effect. `are_unique`: nobody
-        publishes these ids again, so they need not be remembered to find duplicates."""
+        publishes these ids again, so they need not be remembered to find duplicates. `at_once` changes nothing: nothing
+        is read here."""
         now = self._clock.now()
         rows = [row for message in messages for row in self._rows(message, now, are_unique)]
         if rows:

@@ -20,6 +20,14 @@ SUBSCRIPTIONS = (
 PING = "SELECT message_seq FROM messages LIMIT 1"
 SUBSCRIPTIONS_OF = f"{SUBSCRIPTIONS} WHERE topic = ANY($1::text[])"
 
+SUBSCRIPTIONS_ARE = (
+    "SELECT COUNT(*) = cardinality($2::bigint[]) AND COUNT(g.id) = cardinality($2::bigint[]) FROM subscriptions s"
+    " LEFT JOIN unnest($2::bigint[], $3::text[], $4::float8[]) AS g (id, filter, ttl_seconds)"
+    " ON s.subscription_id = g.id AND s.filter = g.filter AND s.ttl_seconds = g.ttl_seconds"
+    " WHERE s.topic = ANY($1::text[])"
+)
+"""Whether these are all subscriptions of these topics, with these filters and times."""
+
 PUBLISH = (
     "INSERT INTO messages (subscription_id, message_id, state, body, properties, enqueued_at, visible_at,"
     " delivery_count, expires_at, is_unique) VALUES ($1, $2, 'QUEUED', $3, $4, $5, $6, 0, $7, $8)"

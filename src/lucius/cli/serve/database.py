@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from lucius.cli.failures import EXIT_WITH_FAILURES
 from lucius.cli.output.confirming import confirm, yes_option
 from lucius.cli.output.rows_copied import shown_rows_copied
 from lucius.cli.serve.server import data_option, run, settings_of
@@ -114,16 +115,20 @@ def db_compact(data: str | None) -> None:
 @db.command("copy")
 @click.argument("source")
 @data_option
-def db_copy(source: str, data: str | None) -> None:
+@click.pass_context
+def db_copy(context: click.Context, source: str, data: str | None) -> None:
     """Copy the jobs of the ledger SOURCE into that of LUCIUS_LEDGER.
 
     SOURCE is written like LUCIUS_LEDGER: sqlite:///path, postgresql://… or aztables:ledger. Stop the servers on both
     first. Jobs come with their attempts, events, idempotency keys and dismissals; webhooks that are still pending do
-    not. Can be run again: jobs that are there already are left alone.
+    not. Can be run again: jobs that are there already are left alone. Exit code 6: some jobs were not copied; the
+    first of them are shown with the reason.
     """
     with shown_rows_copied() as report:
-        said = run("db_copy", settings_of(data=data), source, report)
+        said, is_whole = run("db_copy", settings_of(data=data), source, report)
     click.echo(said)
+    if not is_whole:
+        context.exit(EXIT_WITH_FAILURES)
 
 
 UPKEEP = (db,)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PORT_MAX = 65_535
 
 SERVER_PACKAGES = frozenset(
-    {"apsw", "cryptography", "fastapi", "httptools", "jinja2", "jsonschema_rs", "jwt", "msgspec", "pypdf", "starlette"}
+    {"apsw", "cryptography", "httptools", "jinja2", "jsonschema_rs", "jwt", "msgspec", "pypdf", "starlette"}
     | {"tzdata", "uvicorn", "uvloop", "yaml"}
 )
 """Import names of the packages that the extra `server` installs."""

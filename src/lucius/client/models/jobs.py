@@ -109,6 +109,7 @@ class Job(Model):
     output_ref: Any = None
     idempotency_key: str | None = None
     correlation_id: str | None = None
+    traceparent: str | None = None
     attempts_total: int = 0
     created_at: datetime | None = None
     updated_at: datetime | None = None

@@ -147,6 +147,8 @@ class Member(Model):
     """The date that the source has moved the member to, although steps of it were sent."""
     move_held_at: datetime | None = None
     """Since when it is held because of that; `None` once somebody has decided."""
+    row: dict[str, Any] | None = None
+    """Its columns as last read; only if the list was asked for one key."""
     steps: list[MemberStep] = field(default_factory=list)
     followups: list[dict[str, Any]] = field(default_factory=list)
     """Steps of rollbacks and removals."""

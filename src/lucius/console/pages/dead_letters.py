@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from lucius.api.figures import visible_tenants
+from lucius.api.figures import service_of, visible_tenants
 from lucius.api.lists import list_slot
 from lucius.console.page import Page, Piece, View
 
@@ -15,7 +16,7 @@ LETTERS_SHOWN = 50
 async def _groups(view: View) -> Mapping[str, Any]:
     async with list_slot(view.call):
         found = await view.context.figures.failures(visible_tenants(view.call, None), None, dead_letters=True)
-    return {"found": found}
+    return {"found": found, "service_of": partial(service_of, view.call)}
 
 
 async def _messages(view: View) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from lucius.domain.errors import CallerError
 from lucius.domain.inputs import CancelAsked, ForceCancelAsked, PauseAsked, ResumeAsked
 from lucius.domain.job import Job, JobStatus
 from lucius.ports.ledger import Closing
+from lucius.settings import TRACE_ID
 from lucius.usecases.operate import REDRIVABLE
 
 EVENTS_SHOWN = 200
@@ -52,7 +53,7 @@ async def _stamp(view: View) -> Hashable:
 
 
 async def _closing(view: View, job: Job) -> Closing | None:
-    if job.status is not JobStatus.FAILED_FINAL:
+    if job.status not in REDRIVABLE:
         return None
     return (await view.context.ledger.closings([job.job_id])).get(job.job_id)
 
@@ -83,9 +84,18 @@ async def _state(view: View) -> Mapping[str, Any]:
         "timeline": draw(job, attempts, view.context.clock.now()),
         "closing": await _closing(view, job),
         "actions": _actions(view, job),
+        **_trace(view, job),
         "width": WIDTH, "left": LEFT, "row_height": ROW_HEIGHT,
         "pretty": _json_text,
     }  # fmt: skip
+
+
+def _trace(view: View, job: Job) -> Mapping[str, str | None]:
+    """The id of its trace, and where to look at it if the setting says so."""
+    traceparent, template = job.spec.traceparent, view.context.settings.console_trace_url
+    trace_id = None if traceparent is None else traceparent.split("-")[1]
+    is_linked = trace_id is not None and template != ""
+    return {"trace_id": trace_id, "trace_address": template.replace(TRACE_ID, trace_id or "") if is_linked else None}
 
 
 async def _events(view: View) -> Mapping[str, Any]:

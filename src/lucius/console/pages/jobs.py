@@ -59,6 +59,7 @@ async def _frame(view: View) -> Mapping[str, Any]:
         "can_act": not given.keys() & NOT_FOR_OPERATIONS,
         "searchable": searchable_fields(view.call),
         "formats": FORMATS,
+        "export_max": EXPORT_JOBS_MAX,
         "saved": await saved_views(view),
         "query": urlencode(given),
         "columns": COLUMNS_SHOWN,

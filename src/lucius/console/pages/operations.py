@@ -142,7 +142,7 @@ PAGES = (
         pieces=(
             Piece(
                 name="list", template="operations_list.html", load=_newest, follows=_operations, seconds_max=1,
-                every_seconds=5,
+                every_seconds=5, holds_still=True,
             ),
         ),
     ),

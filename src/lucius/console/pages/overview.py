@@ -32,13 +32,15 @@ async def _counts(view: View) -> Mapping[str, Any]:
 async def _now(view: View) -> Mapping[str, Any]:
     figures, tenants = view.context.figures, visible_tenants(view.call, None)
     waiting = await figures.waiting(tenants)
-    inflight = await figures.inflight(tenants)
     return {
         "waiting": [(cause, *CAUSES[cause], waiting.get(cause, 0)) for cause in CAUSES],
         "total": sum(waiting.values()),
-        "inflight": inflight[: TENANTS_SHOWN + 1],
-        "more": max(0, len(inflight) - TENANTS_SHOWN - 1),
     }
+
+
+async def _inflight(view: View) -> Mapping[str, Any]:
+    inflight = await view.context.figures.inflight(visible_tenants(view.call, None))
+    return {"inflight": inflight[: TENANTS_SHOWN + 1], "more": max(0, len(inflight) - TENANTS_SHOWN - 1)}
 
 
 async def _failures(view: View) -> Mapping[str, Any]:
@@ -92,8 +94,11 @@ PAGE = Page(
             every_seconds=10,
         ),
         Piece(name="now", template="overview_now.html", load=_now, follows=_jobs),
+        Piece(
+            name="inflight", template="overview_inflight.html", load=_inflight, follows=_jobs, holds_still=True,
+        ),
         Piece(name="counts", template="overview_counts.html", load=_counts, follows=_jobs),
-        Piece(name="failures", template="overview_failures.html", load=_failures, follows=_jobs),
+        Piece(name="failures", template="overview_failures.html", load=_failures, follows=_jobs, holds_still=True),
         Piece(
             name="lanes", template="overview_lanes.html", load=_lanes, follows=_nothing, for_all_tenants=True,
             every_seconds=30,

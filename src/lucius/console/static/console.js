@@ -42,6 +42,37 @@
   const named = Intl.DateTimeFormat().resolvedOptions().timeZone;
   if (zone && named !== "UTC") zone.textContent = `Times are in ${named}; hover for UTC.`;
 
+  // --- Times that are typed: in the reader's zone, sent in UTC ------------------------------------------------------
+
+  function askInZone() {
+    document.querySelectorAll("[data-zone]").forEach((words) => {
+      if (words.textContent !== `(${named})`) words.textContent = `(${named})`;
+    });
+    document.querySelectorAll("input[data-moment]").forEach((field) => {
+      const told = field.defaultValue;
+      const at = new Date(told);
+      if (told.endsWith("Z") && !Number.isNaN(at.getTime())) {
+        const isUntouched = field.value === told; // After an exchange, the value no longer follows its default.
+        field.defaultValue = local(at);
+        if (isUntouched) field.value = field.defaultValue;
+      }
+      field.placeholder = field.placeholder.replace(/T(.*)Z$/, " $1");
+    });
+  }
+
+  document.addEventListener("submit", (event) => {
+    event.target.querySelectorAll("input[data-moment]").forEach((field) => {
+      const typed = field.value.trim();
+      const at = new Date(typed.replace(" ", "T"));
+      if (/^\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?$/.test(typed) && !Number.isNaN(at.getTime())) field.value = at.toISOString();
+    });
+  });
+  new MutationObserver(askInZone).observe(document.body, {childList: true, subtree: true});
+  addEventListener("pageshow", (event) => { // Back from what was sent.
+    if (event.persisted) document.querySelectorAll("input[data-moment]").forEach((field) => { field.value = field.defaultValue; });
+  });
+  askInZone();
+
   // --- Live pieces -----------------------------------------------------------------------------------------------
 
   const live = document.getElementById("live");
@@ -59,8 +90,13 @@
     lost.hidden = state !== "lost";
   }
 
+  function isFilledIn(piece) {
+    const fields = [...piece.querySelectorAll("form input:not([type=hidden]), form textarea")];
+    return fields.some((field) => field.value !== field.defaultValue);
+  }
+
   function holdsStill(piece) {
-    if (piece.querySelector("details.act[open]")) return true; // Somebody is about to act.
+    if (piece.querySelector("details.act[open]") || isFilledIn(piece)) return true; // Somebody is about to act.
     if (!("holdsStill" in piece.dataset)) return false;
     const focused = piece.contains(document.activeElement) && document.activeElement !== piece;
     return focused || piece.matches(":hover");
@@ -93,6 +129,20 @@
     const more = others.map((piece) => `&piece=${piece.dataset.name}`).join("");
     htmx.ajax("GET", first.getAttribute("hx-get") + more, {source: "#main", target: "#main", swap: "none"});
   }
+
+  // What is under the pointer stays there, although a piece above it has become longer or shorter.
+  let pointer = null;
+  let seen = null;
+  document.addEventListener("mousemove", (event) => { pointer = [event.clientX, event.clientY]; }, {passive: true});
+  document.documentElement.addEventListener("mouseleave", () => { pointer = null; });
+  document.addEventListener("htmx:before:swap", () => {
+    const element = pointer && document.elementFromPoint(...pointer);
+    seen = element && element.closest("main *") ? {element, top: element.getBoundingClientRect().top} : null;
+  });
+  document.addEventListener("htmx:after:swap", () => {
+    if (seen && seen.element.isConnected) scrollBy(0, seen.element.getBoundingClientRect().top - seen.top);
+    seen = null;
+  });
 
   function catchUp() {
     for (const piece of [...stale]) refresh(piece);

@@ -80,31 +80,57 @@ class Dispatcher:
         self._withdrawal = withdrawal
         self._timeout = publish_timeout_seconds
         self._publish: deque[tuple[Job, int]] = deque()
-        self._settle: deque[DeliveryRef] = deque()
-        self._arrived = asyncio.Event()
+        self._added = self._published = 0
+        """How many attempts were ever added, and how many of them were published, or could not be."""
+        self._settle: deque[tuple[DeliveryRef, int]] = deque()
+        """Each with the number of attempts that were added before it, which are published first: its own may be among
+        them."""
+        self._may_publish = asyncio.Event()
+        self._may_settle = asyncio.Event()
         self._stopping = False
+        self._all_published = False
 
     def add(self, effects: Effects) -> None:
         self._publish.extend(effects.publish)
-        self._settle.extend(effects.settle)
-        self._arrived.set()
+        self._added += len(effects.publish)
+        self._settle.extend((ref, self._added) for ref in effects.settle)
+        self._may_publish.set()
+        self._may_settle.set()
 
     async def run(self) -> None:
-        """Publish and settle what turns have left to do, until stopped and done."""
-        while self._publish or self._settle or not self._stopping:
-            if not self._publish and not self._settle:
-                self._arrived.clear()
-                await self._arrived.wait()
+        """Publish and settle what turns have left to do, until stopped and done. Nothing that is to be published waits
+        for a settlement: on a broker that takes as long as a publish, and with a flood there is always one."""
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self._settle_all(), name="dispatcher: settling")
+            await self._publish_all()
+            self._all_published = True
+            self._may_settle.set()
+
+    async def _publish_all(self) -> None:
+        while self._publish or not self._stopping:
+            if not self._publish:
+                self._may_publish.clear()
+                await self._may_publish.wait()
                 continue
             try:
                 await self._publish_batch()
+            except Exception as error:
+                self._observer.failed("dispatch", error)
+
+    async def _settle_all(self) -> None:
+        while self._settle or not self._all_published:
+            if not self._settle or self._settle[0][1] > self._published:
+                self._may_settle.clear()
+                await self._may_settle.wait()
+                continue
+            try:
                 await self._settle_batch()
             except Exception as error:
                 self._observer.failed("dispatch", error)
 
     def stop(self) -> None:
         self._stopping = True
-        self._arrived.set()
+        self._may_publish.set()
 
     async def take_up(self) -> int:
         """Find unsent rows that no process is publishing, and have them published."""
@@ -119,8 +145,6 @@ class Dispatcher:
 
     async def _publish_batch(self) -> None:
         batch = [self._publish.popleft() for _ in range(min(len(self._publish), BATCH_MAX))]
-        if not batch:
-            return
         facts: list[tuple[str, Input]] = []
         try:
             if not self._circuit.may_try:
@@ -144,6 +168,9 @@ class Dispatcher:
                     facts.append((job.job_id, PublishFailed(step.spec.step_id, step.attempt_no, refused.reason)))
             oldest = min(job.steps[index].updated_at for job, index in batch)
             self._observer.dispatched(len(batch), max(0, self._clock.now() - oldest) / 1000)
+        finally:
+            self._published += len(batch)
+            self._may_settle.set()
         told = await tell_all(self._tell, facts)
         for (job_id, _), answer in zip(facts, told, strict=False):
             if not isinstance(answer, BaseException):
@@ -152,9 +179,9 @@ class Dispatcher:
         raise_first(told)
 
     async def _settle_batch(self) -> None:
-        refs = [self._settle.popleft() for _ in range(min(len(self._settle), BATCH_MAX))]
-        if not refs:
-            return
+        refs: list[DeliveryRef] = []
+        while self._settle and self._settle[0][1] <= self._published and len(refs) < BATCH_MAX:
+            refs.append(self._settle.popleft()[0])
         try:
             async with asyncio.timeout(self._timeout):
                 await self._bus.settle(refs)

@@ -10,6 +10,7 @@ in one round trip, then all that is written but for the in-flight counters, whic
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from lucius.domain.job import Job
 from lucius.domain.notifications import Notice
@@ -23,8 +24,19 @@ from lucius.ports.ledger import Change, CommitOutcome, Committed, Conflict, Dupl
 from lucius.sql.database import Fetch, Run, RunAgain, Script
 from lucius.sql.together import together
 
-BusScript = Callable[[Sequence[Message], Sequence[DeliveryRef], bool], Script[None]]
-"""What an enlisted bus adds to the transaction: see `EnlistingBus.enlisted`."""
+
+class BusScript(Protocol):
+    def __call__(
+        self,
+        messages: Sequence[Message],
+        settled: Sequence[DeliveryRef],
+        are_unique: bool = False,
+        at_once: bool = False,
+    ) -> Script[None]:
+        """What an enlisted bus adds to the transaction: see `EnlistingBus.enlisted`."""
+        ...
+
+
 NoticesOf = Callable[[Change], Sequence[Notice]]
 """What recipients are to be told of a change that ends a job."""
 
@@ -74,24 +86,27 @@ def commit_script(
     if updates:
         readings.append((_lock_and_compare if is_shared else _compare)(updates, outcomes))
     if creations:
-        readings += [_find_duplicates(creations, outcomes), _check_limits(changes, creations, outcomes)]
+        readings += [find_duplicates(creations, outcomes), check_limits(changes, creations, outcomes)]
     yield from together(readings, is_shared)
     standing = [c for c in changes if c.after.job_id not in outcomes]
     if standing:
         if notices_of is not None:
             yield from _record_notices(standing, notices_of)
-        writings = [_take_claims(standing, is_shared), _write_rows(standing, new_policies)]
-        if enlisted is not None:
-            messages = [message for c in standing for message in c.messages]
-            settled = [ref for c in standing for ref in c.settled]
-            if messages or settled:
-                # A turn that is decided again makes the same message, but only one of the two is written.
-                writings.append(enlisted(messages, settled, True))
-        writings.append(_count_jobs(standing))
+        writings = [take_claims(standing, is_shared), write_rows(standing, new_policies)]
+        writings += [publish(standing, enlisted), count_jobs(standing)]
         yield from together(writings, is_shared)
         yield from _move_slots(standing, is_shared)
     done = Committed()
     return [outcomes.get(change.after.job_id, done) for change in changes]
+
+
+def publish(standing: Sequence[Change], enlisted: BusScript | None, at_once: bool = False) -> Script[None]:
+    if enlisted is not None:
+        messages = [message for c in standing for message in c.messages]
+        settled = [ref for c in standing for ref in c.settled]
+        if messages or settled:
+            # A turn that is decided again makes the same message, but only one of the two is written.
+            yield from enlisted(messages, settled, are_unique=True, at_once=at_once)
 
 
 def _record_notices(standing: Sequence[Change], notices_of: NoticesOf) -> Script[None]:
@@ -115,7 +130,7 @@ def _lock_and_compare(updates: Sequence[Change], outcomes: dict[str, CommitOutco
             outcomes[change.after.job_id] = Conflict()
 
 
-def _find_duplicates(creations: Sequence[Change], outcomes: dict[str, CommitOutcome]) -> Script[None]:
+def find_duplicates(creations: Sequence[Change], outcomes: dict[str, CommitOutcome]) -> Script[None]:
     """Claims taken in earlier transactions, or by an earlier change of this one."""
     keys = {rows.claim_key(c.claim.key): c for c in reversed(creations) if c.claim}
     if not keys:
@@ -133,7 +148,7 @@ def _find_duplicates(creations: Sequence[Change], outcomes: dict[str, CommitOutc
             outcomes[change.after.job_id] = Duplicate(first.job_id, first.spec.idempotency_hash, first.status)
 
 
-def _check_limits(
+def check_limits(
     changes: Sequence[Change], creations: Sequence[Change], outcomes: dict[str, CommitOutcome]
 ) -> Script[None]:
     scopes = sorted({limit.scope for change in creations for limit in change.limits})
@@ -152,7 +167,7 @@ def _check_limits(
             outcomes[change.after.job_id] = first_refusals[outcome.job_id]
 
 
-def _take_claims(standing: Sequence[Change], is_shared: bool) -> Script[None]:
+def take_claims(standing: Sequence[Change], is_shared: bool) -> Script[None]:
     claims = sorted((rows.claim_key(c.claim.key), c.after.job_id) for c in standing if c.before is None and c.claim)
     if not claims:
         return
@@ -164,7 +179,7 @@ def _take_claims(standing: Sequence[Change], is_shared: bool) -> Script[None]:
         raise RunAgain("another process took one of these claims in between")
 
 
-def _write_rows(standing: Sequence[Change], new_policies: Mapping[str, Policy]) -> Script[None]:
+def write_rows(standing: Sequence[Change], new_policies: Mapping[str, Policy]) -> Script[None]:
     created = [c for c in standing if c.before is None]
     updated = [c for c in standing if c.before is not None]
     if created:
@@ -202,7 +217,7 @@ def _write_rows(standing: Sequence[Change], new_policies: Mapping[str, Policy]) 
         yield Run(statements.INSERT_WEBHOOK, webhooks)
 
 
-def _count_jobs(standing: Sequence[Change]) -> Script[None]:
+def count_jobs(standing: Sequence[Change]) -> Script[None]:
     counts = rows.job_counts(standing)
     if counts:
         yield Run(statements.COUNT_JOBS, counts)

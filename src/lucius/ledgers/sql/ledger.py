@@ -11,13 +11,16 @@ from typing import Any, Protocol, TypeVar
 from lucius.domain.attempt import Attempt
 from lucius.domain.effects import Event
 from lucius.domain.job import Job
+from lucius.domain.protocol import Policy
 from lucius.domain.time import Instant
 from lucius.ledgers.sql import documents, figures, rows, statements
 from lucius.ledgers.sql.audit import note_act, note_dismissal
-from lucius.ledgers.sql.commit import NoticesOf, commit_script
+from lucius.ledgers.sql.commit import BusScript, NoticesOf, commit_script
+from lucius.ledgers.sql.commit_at_once import commit_at_once_script
 from lucius.ledgers.sql.lists import list_jobs, matching_jobs
 from lucius.ledgers.sql.loading import Policies, load_script, read_or_report
 from lucius.ledgers.sql.upkeep import prunable_script, prune_audit_script, prune_script, repair_script
+from lucius.ledgers.step_times import step_millis_of_jobs
 from lucius.ports.audit import AuditEntry
 from lucius.ports.bus import Bus, DeliveryRef, Message
 from lucius.ports.ledger import (
@@ -46,6 +49,9 @@ log = logging.getLogger("lucius.ledger")
 LOGGED_IDS_MAX = 1_000
 """Unreadable jobs that are remembered, so that each is logged once."""
 
+LOOKS_FIRST_TURNS = 100
+"""How many turns compare revisions before they write, once one could not be written as one statement."""
+
 FAR_FUTURE: Instant = 1 << 62
 CALLS_MAX = 1 << 31
 """More calls than any webhook is worth."""
@@ -57,9 +63,13 @@ class EnlistingBus(Protocol):
     database: Database
 
     def enlisted(
-        self, messages: Sequence[Message], settled: Sequence[DeliveryRef], are_unique: bool = False
+        self,
+        messages: Sequence[Message],
+        settled: Sequence[DeliveryRef],
+        are_unique: bool = False,
+        at_once: bool = False,
     ) -> Script[None]:
-        """`are_unique`: nobody publishes these ids again."""
+        """`are_unique`: nobody publishes these ids again. `at_once`: as part of one statement."""
         ...
 
     def committed(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> None: ...
@@ -72,6 +82,7 @@ class SqlLedger:
         self._database = database
         self._bus = bus
         self._write_failed = False
+        self._looks_first = 0
         self._logged_ids: set[str] = set()
         self._policies = Policies()
         self.notices_of: NoticesOf | None = None
@@ -91,9 +102,7 @@ class SqlLedger:
     async def commit(self, changes: Sequence[Change]) -> list[CommitOutcome]:
         enlisted = self._bus.enlisted if self._bus is not None else None
         policies = self._policies.new_in(changes)
-        outcomes = await self._write(
-            partial(commit_script, changes, enlisted, self._database.is_shared, policies, self.notices_of)
-        )
+        outcomes = await self._write(self._commit_scripts(changes, enlisted, policies))
         if policies and any(
             isinstance(outcome, Committed) and change.before is None
             for change, outcome in zip(changes, outcomes, strict=True)
@@ -103,6 +112,25 @@ class SqlLedger:
             written = [c for c, outcome in zip(changes, outcomes, strict=True) if isinstance(outcome, Committed)]
             self._bus.committed([m for c in written for m in c.messages], [r for c in written for r in c.settled])
         return outcomes
+
+    def _commit_scripts(
+        self, changes: Sequence[Change], enlisted: BusScript | None, policies: Mapping[str, Policy]
+    ) -> Callable[[], Script[list[CommitOutcome]]]:
+        """Where processes share the database, a turn is tried as one statement first."""
+        is_shared = self._database.is_shared
+        is_tried = not is_shared
+
+        def script() -> Script[list[CommitOutcome]]:
+            nonlocal is_tried
+            if is_tried:
+                if is_shared:
+                    self._looks_first = LOOKS_FIRST_TURNS
+                return commit_script(changes, enlisted, is_shared, policies, self.notices_of)
+            is_tried = True
+            looks_first, self._looks_first = self._looks_first > 0, max(0, self._looks_first - 1)
+            return commit_at_once_script(changes, enlisted, policies, self.notices_of, looks_first)
+
+        return script
 
     async def load(self, job_ids: Sequence[str]) -> dict[str, Job]:
         if not job_ids:
@@ -223,6 +251,11 @@ class SqlLedger:
 
     async def count_wait_causes(self, tenants: Sequence[str] | None) -> dict[str, int]:
         return await self._scan(lambda: figures.wait_causes_script(tenants))
+
+    async def step_millis(
+        self, request_type: str, tenants: Sequence[str] | None, limit: int
+    ) -> list[Mapping[str, int]]:
+        return await step_millis_of_jobs(self, request_type, tenants, limit)
 
     async def failures(self, filter_: JobFilter, scanned_max: int, limit: int) -> FailureGroups:
         return await self._scan(lambda: figures.failures_script(filter_, scanned_max, limit))

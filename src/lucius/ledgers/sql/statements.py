@@ -32,6 +32,14 @@ def _assign(columns: str, first: int) -> str:
 
 # Writing: one turn.
 LOCK_JOBS = "SELECT job_id, revision FROM job_states WHERE job_id = ANY($1::text[]) ORDER BY job_id FOR UPDATE"
+JOBS_ARE = (  # PostgreSQL alone: locks them, and answers whether each has this revision.
+    f"WITH locked AS ({LOCK_JOBS}) SELECT COUNT(*) = cardinality($1::text[]) FROM locked"
+    " JOIN unnest($1::text[], $2::bigint[]) AS given (job_id, revision) USING (job_id, revision)"
+)
+JOBS_THAT_ARE_NOT = (  # PostgreSQL alone.
+    "SELECT g.job_id FROM unnest($1::text[], $2::bigint[]) AS g (job_id, revision)"
+    " LEFT JOIN job_states j ON j.job_id = g.job_id WHERE j.revision IS DISTINCT FROM g.revision"
+)
 MOVED_JOBS = (  # SQLite alone: needs no locks, so it can answer with nothing but the exceptions.
     "SELECT g.value ->> 0 FROM json_each($1) g LEFT JOIN job_states j ON j.job_id = g.value ->> 0"
     " WHERE j.revision IS NOT g.value ->> 1"
@@ -64,7 +72,8 @@ READ_CLOSINGS = f"SELECT {CLOSING} FROM dead_letter_closings WHERE job_id = ANY(
 _CLOSING_OF_JOB = "(SELECT c.{} FROM dead_letter_closings c WHERE c.job_id = job_states.job_id)"
 NOT_CLOSED = f"{_CLOSING_OF_JOB.format('closed_at')} IS NULL"
 DISMISSED = f"{_CLOSING_OF_JOB.format('dismissed_by')} IS NOT NULL"
-INSERT_CLAIM = "INSERT INTO claims (claim_key, job_id) VALUES ($1, $2) ON CONFLICT (claim_key) DO NOTHING"
+INSERT_NEW_CLAIM = "INSERT INTO claims (claim_key, job_id) VALUES ($1, $2)"
+INSERT_CLAIM = f"{INSERT_NEW_CLAIM} ON CONFLICT (claim_key) DO NOTHING"
 HASH_PLACE = 13
 """Where the idempotency hash is in the document of what was accepted."""
 READ_CLAIMS = (
@@ -88,6 +97,14 @@ MOVE_SLOTS_AND_READ = (  # PostgreSQL alone.
     "INSERT INTO inflight (scope, jobs) SELECT * FROM unnest($1::text[], $2::bigint[])"
     " ON CONFLICT (scope) DO UPDATE SET jobs = inflight.jobs + excluded.jobs RETURNING scope, jobs"
 )
+MOVE_SLOTS_WITHIN = (  # PostgreSQL alone: fails if a scope is filled beyond its ceiling.
+    "INSERT INTO inflight (scope, jobs) SELECT * FROM unnest($1::text[], $2::bigint[])"
+    " ON CONFLICT (scope) DO UPDATE SET jobs = CASE WHEN inflight.jobs + excluded.jobs <= (SELECT ceiling"
+    " FROM unnest($1::text[], $3::bigint[]) AS given (scope, ceiling) WHERE given.scope = inflight.scope)"
+    " THEN inflight.jobs + excluded.jobs"
+    " ELSE CAST('LUCIUS: another process has filled the scope ' || inflight.scope AS bigint) END"
+)
+NO_CEILING = (1 << 62) - 1
 INSERT_WEBHOOK = (
     f"INSERT INTO webhooks ({WEBHOOK}, status) VALUES ($1, $2, $3, $4, $5, $6, 'PENDING')"
     + " ON CONFLICT (job_id) DO NOTHING"

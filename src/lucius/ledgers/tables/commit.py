@@ -238,7 +238,7 @@ class Committer:
         puts: dict[int, list[Put]] = {}
         deletes: dict[int, list[str]] = {}
         for one in prepared:
-            shard, values = shard_of(one.ref.job_id), hints.columns(one.change.after)
+            shard, job = shard_of(one.ref.job_id), one.change.after
             if one.known is None:
                 keys = _keys_of_new(one.change)
             else:
@@ -247,7 +247,7 @@ class Committer:
             webhook = one.change.webhook
             if webhook is not None and webhook.next_at > 0:
                 keys.append(hints.webhook_key(webhook))
-            puts.setdefault(shard, []).extend(Put(key, values) for key in keys)
+            puts.setdefault(shard, []).extend(Put(key, hints.values_of(key, job)) for key in keys)
         await self._store.write_index(puts, deletes)
 
     async def _write_jobs(self, prepared: Sequence[Prepared], began: float) -> list[bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import asdict
 
@@ -12,11 +12,14 @@ from lucius.domain.job import JobStatus
 from lucius.domain.waiting import WAIT_CAUSES
 from lucius.ledgers.sql.lists import ID_LEAD_MILLIS, first_id_at
 from lucius.ledgers.tables import hints
+from lucius.ledgers.tables.layouts import SHARDS
 from lucius.ledgers.tables.slots import SlotGroup
 from lucius.ledgers.tables.store import Store
 from lucius.ports.ledger import FailureGroup, FailureGroups, JobFilter, OpenGroup, OpenGroups
 
 OPEN_MAX = 10_000_000
+READ_FOR_ONE = 2
+"""Hints that are read for each job whose steps are measured."""
 AT_WORK = "RESULT"
 """The wait cause of a job that a service is working on."""
 
@@ -50,6 +53,26 @@ async def _waiting(store: Store, tenants: Sequence[str] | None) -> dict[str, tup
 def open_groups(counted: Counter[tuple[SlotGroup, str]], scanned_max: int) -> OpenGroups:
     groups = [OpenGroup(**asdict(group), tenant_id=tenant, jobs=jobs) for (group, tenant), jobs in counted.items()]
     return OpenGroups(groups, counted.total() > scanned_max)
+
+
+async def step_millis(
+    store: Store, request_type: str, tenants: Sequence[str] | None, limit: int
+) -> list[Mapping[str, int]]:
+    """Jobs are spread evenly over the shards, so that a few of each hold the newest of all. If one has more than
+    were read, those older than what was read of it are left out."""
+    of_tenants: Sequence[str | None] = [None] if tenants is None else tenants
+    prefixes = [hints.succeeded(request_type, tenant) for tenant in of_tenants]
+    of_shard = -(-READ_FOR_ONE * limit // SHARDS)
+    pages = await store.each(
+        lambda one: store.read_hints(one[0], limit=of_shard, shards=[one[1]]),
+        [(prefix, shard) for prefix in prefixes for shard in range(SHARDS)],
+    )
+    found: dict[str, Row] = {}
+    for page in pages:
+        found |= {row.values["jobId"]: row for row in page}
+    oldest = max((page[-1].values["jobId"] for page in pages if len(page) >= of_shard), default="")
+    newest = sorted((job_id for job_id in found if job_id >= oldest), reverse=True)[:limit]
+    return [hints.read_step_millis(found[job_id].values) for job_id in newest]
 
 
 async def failures(store: Store, filter_: JobFilter, scanned_max: int, limit: int) -> FailureGroups:

@@ -13,9 +13,11 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from lucius.azure.keys import SEPARATOR, instant, key, part
 from lucius.domain.attempt import DispatchStatus
-from lucius.domain.job import OUTBOX, Job, JobStatus
+from lucius.domain.job import OUTBOX, Job, JobStatus, step_millis
 from lucius.domain.search import SearchValue
 from lucius.domain.signature import error_signature
 from lucius.domain.step import StepStatus
@@ -26,6 +28,9 @@ Values = Mapping[str, Any]
 
 REVISION_DIGITS = 8
 HASHED_CHARS = 32
+
+_encode = msgspec.json.Encoder().encode
+_decode_millis = msgspec.json.Decoder(dict[str, int]).decode
 
 
 def newest_first(job_id: str) -> str:
@@ -105,6 +110,12 @@ def webhooks_of(tenant_id: str) -> str:
     return key("WEBHOOK", part(tenant_id))
 
 
+def succeeded(request_type: str, tenant_id: str | None = None) -> str:
+    if tenant_id is None:
+        return key("SUCCEEDED", hashed(request_type))
+    return key("SUCCEEDED_OF", part(tenant_id), hashed(request_type))
+
+
 # --- Hints of a job --------------------------------------------------------------------------------------------------
 
 
@@ -118,6 +129,17 @@ def columns(job: Job) -> dict[str, Any]:
         "completed_at": job.completed_at,
         "error_signature": error_signature(job) if job.status is JobStatus.FAILED_FINAL else None,
     }
+
+
+def values_of(hint: str, job: Job) -> dict[str, Any]:
+    """The columns of this hint of the job."""
+    if hint.startswith(("SUCCEEDED:", "SUCCEEDED_OF:")):
+        return {**columns(job), "step_millis": _encode(step_millis(job)).decode()}
+    return columns(job)
+
+
+def read_step_millis(values: Values) -> dict[str, int]:
+    return _decode_millis(values["step_millis"])
 
 
 def lasting(job: Job) -> list[str]:
@@ -136,6 +158,8 @@ def changing(job: Job) -> list[str]:
     found = [key(by_status(status), place), key(by_status(status, spec.tenant_id), place)]
     if job.completed_at is not None:
         found.append(key("ENDED", instant(job.completed_at), spec.job_id))
+    if job.status is JobStatus.SUCCEEDED:
+        found += [key(succeeded(spec.request_type), place), key(succeeded(spec.request_type, spec.tenant_id), place)]
     if job.status is JobStatus.FAILED_FINAL:
         found.append(key("DEAD", place))
         signature = error_signature(job)

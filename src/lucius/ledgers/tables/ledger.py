@@ -321,6 +321,12 @@ class TablesLedger:
         return await figures.count_wait_causes(self.store, tenants)
 
     @_asks_azure
+    async def step_millis(
+        self, request_type: str, tenants: Sequence[str] | None, limit: int
+    ) -> list[Mapping[str, int]]:
+        return await figures.step_millis(self.store, request_type, tenants, limit)
+
+    @_asks_azure
     async def failures(self, filter_: JobFilter, scanned_max: int, limit: int) -> FailureGroups:
         return await figures.failures(self.store, filter_, scanned_max, limit)
 

@@ -19,7 +19,7 @@ from lucius.ledgers.tables.hints import newest_first
 from lucius.ledgers.tables.layouts import SHARDS, JobRef, Layout, Place, shard_of
 from lucius.ledgers.tables.rows import VOID, CoreRows
 
-REQUESTS_AT_ONCE = 48
+REQUESTS_AT_ONCE = 24
 TENANTS_REMEMBERED_MAX = 20_000
 TEXT_BYTES_MAX = 64 * 1024 * 1024
 BLOBS_OF_JOB_MAX = 5_000

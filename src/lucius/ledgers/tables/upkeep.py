@@ -16,7 +16,7 @@ from lucius.ledgers.sql.loading import read_or_report
 from lucius.ledgers.tables import hints, rows
 from lucius.ledgers.tables.claims import Claims
 from lucius.ledgers.tables.commit import CORE_ROWS_MAX, Committer, redrive_key
-from lucius.ledgers.tables.layouts import JobRef, Place, shard_of
+from lucius.ledgers.tables.layouts import SHARDS, JobRef, Place, shard_of
 from lucius.ledgers.tables.slots import Slots, TakenSlot, giving_back, taking, taking_back
 from lucius.ledgers.tables.store import Store
 from lucius.ports.ledger import Change, Closing, Committed, JobKey, Repairs
@@ -27,7 +27,7 @@ ALL_HINTS_MAX = 10_000_000
 JOBS_AT_ONCE = 200
 ROWS_OF_JOB_MAX = 100_000
 HINTS_LOOKED_AT = 1_000
-"""Ended jobs that one search for prunable ones looks at, at least."""
+"""Ended jobs that one search for prunable ones looks at."""
 
 
 class Upkeep:
@@ -157,9 +157,7 @@ class Upkeep:
         that stay do not hide those behind them."""
         asked = (None if tenants is None else tuple(tenants), tuple(except_tenants))
         end = f"ENDED:{max(ended_before, 0):015d}"
-        looked_at_max = max(limit, HINTS_LOOKED_AT)
-        listed = await self._store.read_hints("ENDED", self._prunable_from.get(asked, ""), end, limit=looked_at_max)
-        listed = listed[:looked_at_max]
+        listed, is_all = await self._oldest("ENDED", self._prunable_from.get(asked, ""), end, HINTS_LOOKED_AT)
         wanted = [
             hint
             for hint in listed
@@ -168,10 +166,21 @@ class Upkeep:
         ]
         free = await self._owing_nothing(wanted[:limit])
         self._prunable_from.pop(asked, None)
-        if not free and len(listed) == looked_at_max:
-            self._prunable_from[asked] = f"{listed[-1].key}~"
+        if not free and (len(wanted) > limit or not is_all):
+            self._prunable_from[asked] = f"{wanted[limit - 1].key if len(wanted) > limit else listed[-1].key}~"
         self._prunable = {hint.values["jobId"]: hint for hint in free}
         return [JobKey(hint.values["jobId"], hint.values["tenant_id"]) for hint in free]
+
+    async def _oldest(self, prefix: str, first: str, end: str, count: int) -> tuple[list[Row], bool]:
+        """The first hints of a range, about so many, and whether these are all. Jobs are spread evenly over the shards,
+        so a part of them is read of each."""
+        of_shard = count // SHARDS
+        pages = await self._store.each(
+            lambda shard: self._store.read_hints(prefix, first, end, limit=of_shard, shards=[shard]), range(SHARDS)
+        )
+        full = [page[-1].key for page in pages if len(page) >= of_shard]
+        found = sorted((row for page in pages for row in page), key=lambda row: row.key)
+        return [row for row in found if not full or row.key <= min(full)], not full
 
     async def _owing_nothing(self, listed: Sequence[Row]) -> list[Row]:
         """Those of which no webhook is pending, and that no open job redrives."""

@@ -407,6 +407,11 @@ class Member(TypedDict):
     removed_at: Moment | None
     move_to: Annotated[Moment | None, Meta(description="The date that the source has moved the member to")]
     move_held_at: Annotated[Moment | None, Meta(description="Since when it is held because of that; null once decided")]
+    row: NotRequired[
+        Annotated[
+            JsonObject | None, Meta(description="Its columns as last read, if `key` is given; null if there are none")
+        ]
+    ]
     steps: list[MemberStep]
     followups: list[MemberFollowup]
     waiting_for: str | None

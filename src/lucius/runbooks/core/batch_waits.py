@@ -23,6 +23,7 @@ from lucius.runbooks.core.states import (
     DETECTED,
     DISPATCHED,
     INIT_DISPATCHED,
+    OPEN_STATUSES,
     PENDING,
     POLLING,
     Kind,
@@ -77,6 +78,8 @@ class BatchState(Struct, frozen=True, kw_only=True):
 def batch_waits(state: BatchState) -> list[str]:
     """Never empty, even for a batch that has ended."""
     batch = state.batch
+    if batch.is_cancelling:
+        return [_cancelling(state), *_chains(state), *state.dead.sentences()]
     found = [*_running_phases(state), *_chains(state), *state.dead.sentences()]
     if batch.status in BATCH_ENDED:
         return [*found, "nothing: it has ended"]
@@ -97,6 +100,12 @@ def batch_waits(state: BatchState) -> list[str]:
     found += _held(state)
     found += _source(state)
     return found or ["nothing: the next sweep ends it"]
+
+
+def _cancelling(state: BatchState) -> str:
+    open_ = [one for one in state.counts if one.status in OPEN_STATUSES]
+    waiting, sent = (sum(one.count for one in open_ if one.in_flight is in_flight) for in_flight in (False, True))
+    return f"cancelling: {waiting} steps are not cancelled yet; {sent} are with workers, whose answers end them"
 
 
 def _source(state: BatchState) -> list[str]:

@@ -204,7 +204,7 @@ def _read_token(correlation: Any) -> str | None:
     """A token that is not a string becomes one that matches no job."""
     if not isinstance(correlation, dict):
         return None
-    token = _folded(correlation, "correlationData").get("token")
+    token = correlation.get("token") or _folded(correlation, "correlationData").get("token")
     return token if token is None or isinstance(token, str) else ""
 
 

@@ -62,6 +62,11 @@ class Batch(Struct):
     """How much later than `start` an operator has rescheduled it to; less than 0: earlier. `start` stays what it is:
     the date by which the source knows its members."""
 
+    is_counted: bool = True
+    """Whether `step_counts` holds for its steps; not since a program changed it that is older than that table."""
+    is_cancelling: bool = False
+    """It was cancelled, and has steps that are not cancelled yet; see `engine/cancelling.py`."""
+
     @property
     def starts_at(self) -> Instant:
         """The time that its phases are relative to."""

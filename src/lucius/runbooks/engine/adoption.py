@@ -44,7 +44,7 @@ def adopt_phase(turn: Turn, batch: Batch, phase_id: int) -> Script[None]:
     found = [phase for phase in (yield from phases.by_ids([phase_id])) if phase.batch_id == batch.id]
     if not found or found[0].member_count is not None:
         return
-    yield from steps.set_batch(phase_id, batch.id)
+    yield from steps.set_batch(phase_id, batch.id, turn.step_counts)
     turn.log.anything(batch.id)
     yield from phases.set_member_count(phase_id)
     if batch.status == DETECTED:  # It has no init, or its phases would wait for that.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lucius.ports.database import Script
 from lucius.runbooks.core.records import Batch
 from lucius.runbooks.engine import chains
+from lucius.runbooks.engine.cancelling import cancel_some
 from lucius.runbooks.engine.dispatch import dispatch
 from lucius.runbooks.engine.failures import fail_members, hold_where_exceeded
 from lucius.runbooks.engine.progress import progress
@@ -18,8 +19,12 @@ per step of the longest path."""
 def apply_consequences(turn: Turn) -> Script[None]:
     for batch_id in sorted(turn.touched):
         batch = turn.batches.get(batch_id)
-        if batch is not None:
-            yield from _follow(turn, batch)
+        if batch is None:
+            continue
+        if batch.is_cancelling:
+            yield from turn.changes.write()
+            yield from cancel_some(turn, batch)
+        yield from _follow(turn, batch)
 
 
 def _follow(turn: Turn, batch: Batch) -> Script[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -19,36 +20,67 @@ from lucius.runbooks.core.start_rules import sending_wait
 from lucius.runbooks.core.states import BATCH_ENDED
 from lucius.runbooks.core.steps import step_of
 from lucius.runbooks.engine.facts import note_ending, touch
+from lucius.runbooks.engine.progress import SEND_MAX
 from lucius.runbooks.engine.turn import Turn
 from lucius.runbooks.store import batches, executions, followups, inits, steps
-from lucius.runbooks.store.executions import ALL_TABLES, SENDABLE, SENDABLE_ANYWAY, SENDABLE_PAUSED, STEPS
-
-SEND_MAX = 500
-"""Jobs of a batch sent in one turn; the rest wait for the next."""
+from lucius.runbooks.store.executions import ALL_TABLES, FOLLOWUPS, SENDABLE, SENDABLE_ANYWAY, SENDABLE_PAUSED, STEPS
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.decode
 
 
+class _Correlation(msgspec.Struct):
+    """What a worker sends back unchanged."""
+
+    kind: str
+    stepExecutionId: int
+    isInitStep: bool
+    runbookName: str
+    runbookVersion: int
+    token: str
+
+
+class _Job(msgspec.Struct):
+    jobId: str
+    batchId: int
+    workerId: str
+    functionName: str
+    parameters: msgspec.Raw
+    """JSON already, inserted unchanged."""
+    correlationData: _Correlation
+
+
 def dispatch(turn: Turn, batch: Batch) -> Script[None]:
     """Send ready steps: of a paused batch, only polls of what workers have begun; while it waits for a window, those
-    that are sent anyway. Call after `progress`, when every change is written."""
+    that are sent anyway; of a cancelled one, only rollbacks and removals. Call after `progress`, when every change is
+    written."""
     wait = sending_wait((yield from turn.runbook(batch)), turn.now)
     yield from _note_wait(turn, batch, wait)
     sendable = SENDABLE_PAUSED if batch.is_paused else SENDABLE if wait is None else SENDABLE_ANYWAY
-    for table in ALL_TABLES:
+    for table in ALL_TABLES if batch.cancelled_at is None else (FOLLOWUPS,):
         free = SEND_MAX
         if table == STEPS:
             free = min(free, (yield from _free_slots(turn, batch)))
         if free <= 0:
             continue
-        ready = turn.changes.hold((yield from executions.ready(table, batch.id, free, sendable)))
+        ready = (yield from _next_steps(turn, batch)) if table == STEPS else []
+        known = {one.id for one in ready}
+        found = yield from executions.ready(table, batch.id, free, sendable)
+        ready += [one for one in turn.changes.hold(found) if one.id not in known][: free - len(ready)]
+        ready.sort(key=attrgetter("id"))
         if len(ready) == SEND_MAX:
             turn.unfinished.add(batch.id)
         values = yield from _output_values(turn, batch, [one for one in ready if one.late_json is not None])
         for one in ready:
             runbook = yield from turn.runbook(batch, one.version)
             _send(turn, batch, one, step_of(runbook, one), values)
+
+
+def _next_steps(turn: Turn, batch: Batch) -> Script[list[Execution]]:
+    """The steps that `progress` found to be next, as if they had been read as ready."""
+    ids = turn.next_steps.pop(batch.id, [])
+    ready = turn.changes.hold((yield from executions.of_table(STEPS, ids))) if ids else []
+    return [one for one in ready if one.ready or one.make_ready()]
 
 
 def _note_wait(turn: Turn, batch: Batch, wait: Wait | None) -> Script[None]:
@@ -110,16 +142,12 @@ def _refuse(turn: Turn, one: Execution, reason: str) -> None:
 def job_message(turn: Turn, batch: Batch, one: Execution) -> Message:
     """The job message of a step that has been sent."""
     assert one.job_id is not None
-    head = _encode({
-        "jobId": one.job_id, "batchId": batch.id, "workerId": one.worker_id, "functionName": one.function_name,
-    })  # fmt: skip
-    correlation = _encode({
-        "kind": one.kind, "stepExecutionId": one.id, "isInitStep": one.kind == "init",
-        "runbookName": batch.runbook_name, "runbookVersion": one.version,
-        "token": turn.tokens.mint(one.job_id, one.worker_id, batch.id),
-    })  # fmt: skip
-    # The parameters are JSON already and are inserted unchanged.
-    body = head[:-1] + b',"parameters":' + one.params_json.encode() + b',"correlationData":' + correlation + b"}"
+    correlation = _Correlation(
+        one.kind, one.id, one.kind == "init", batch.runbook_name, one.version,
+        turn.tokens.mint(one.job_id, one.worker_id, batch.id),
+    )  # fmt: skip
+    parameters = msgspec.Raw(one.params_json.encode())
+    body = _encode(_Job(one.job_id, batch.id, one.worker_id, one.function_name, parameters, correlation))
     return Message(id=one.job_id, topic=JOBS_TOPIC, body=body, properties={"WorkerId": one.worker_id})
 
 

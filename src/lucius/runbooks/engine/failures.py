@@ -78,7 +78,7 @@ def _hold(turn: Turn, batch: Batch, phase: Phase, failed: int) -> Script[None]:
     # Later phases are held, even one that has already begun: members stopped here must not continue there.
     begun = [one.id for one in (yield from phases.of_batch(batch.id)) if one.status == DISPATCHED]
     stopped = [phase_id for phase_id in begun if phase_id >= phase.id]
-    yield from steps.cancel_pending(stopped, BECAUSE_LIMIT, reason, turn.now)
+    yield from steps.cancel_pending(batch.id, stopped, BECAUSE_LIMIT, reason, turn.now, turn.step_counts)
     turn.log.anything(batch.id)
     turn.touch(batch.id).phases.update(stopped)
     if batch.held_at is None:

@@ -62,7 +62,7 @@ def _make_steps(turn: Turn, batch: Batch, member: Member, begun: list[Phase]) ->
             outputs = known_outputs(runbook, "step", phase.name, index)
             shared = making.new_execution(batch.id, step, index, data, special, outputs)
             rows.append(NewStep(phase_id=phase.id, member_id=member.id, catching_up=True, **shared))
-        yield from steps.insert(rows)
+        yield from steps.insert(rows, turn.step_counts)
         turn.log.members(batch.id, (member.id,))
         if phase.status != DISPATCHED and (yield from steps.has_open(phase.id, member.id)):
             yield from phases.reopen([phase.id])

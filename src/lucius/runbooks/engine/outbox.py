@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 from lucius.domain.time import CLOCK_TOLERANCE_SECONDS, Instant, after
 from lucius.ports.bus import Bus, BusUnavailable, DeliveryRef, Message
 from lucius.ports.database import Database, DatabaseUnavailable, Script
+from lucius.runbooks.core.messages import JOBS_TOPIC
 from lucius.runbooks.store import outbox
 from lucius.runbooks.store.outbox import OutboxRow
 
@@ -27,7 +28,9 @@ class EnlistingBus(Protocol):
 
     database: Database
 
-    def enlisted(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> Script[None]: ...
+    def enlisted(
+        self, messages: Sequence[Message], settled: Sequence[DeliveryRef], are_unique: bool = False
+    ) -> Script[None]: ...
 
     def committed(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> None: ...
 
@@ -50,7 +53,13 @@ class Outbox:
     def send(self, messages: Sequence[Message], settled: Sequence[DeliveryRef], now: Instant) -> Script[None]:
         """Within a transaction: send these messages and settle these deliveries with it."""
         if self._own is not None:
-            yield from self._own.enlisted(messages, settled)
+            # A job's id has the number of its dispatch, which only grows: no other turn sends it.
+            jobs = [one for one in messages if one.topic == JOBS_TOPIC]
+            others = [one for one in messages if one.topic != JOBS_TOPIC]
+            if jobs or settled:
+                yield from self._own.enlisted(jobs, settled, are_unique=True)
+            if others:
+                yield from self._own.enlisted(others, ())
         elif messages:
             yield from outbox.put(messages, now)
 

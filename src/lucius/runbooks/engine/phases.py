@@ -40,7 +40,7 @@ def make_steps(turn: Turn, batch: Batch, phase: Phase, after_id: int) -> Script[
             shared = making.new_execution(batch.id, step, index, known, special, outputs[index], ending)
             # No barrier waits for a member that is held.
             made.append(NewStep(phase_id=phase.id, member_id=member.id, catching_up=member.is_held, **shared))
-    yield from steps.insert(made)
+    yield from steps.insert(made, turn.step_counts)
     turn.log.members(batch.id, (member.id for member in page))
     return page[-1].id
 

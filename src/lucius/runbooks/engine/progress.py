@@ -14,6 +14,7 @@ from lucius.domain.notifications import Cause
 from lucius.ports.database import Script
 from lucius.runbooks.core.definition.model import Runbook
 from lucius.runbooks.core.records import Batch, Head, Phase
+from lucius.runbooks.core.start_rules import sending_wait
 from lucius.runbooks.core.states import (
     ACTIVE,
     BECAUSE_REFUSED,
@@ -26,6 +27,8 @@ from lucius.runbooks.core.states import (
 from lucius.runbooks.engine.turn import Turn
 from lucius.runbooks.store import batches, followups, moves, phases, steps
 
+SEND_MAX = 500
+"""Jobs of a batch sent in one turn; the rest wait for the next."""
 BEYOND = 1_000_000
 """The barrier of a phase that has ended: no member reaches it."""
 
@@ -41,9 +44,10 @@ def progress(turn: Turn, batch: Batch) -> Script[None]:
     runbooks: dict[int, Runbook] = {}
     for phase in running.values():
         runbooks[phase.version] = yield from turn.runbook(batch, phase.version)
-    yield from _catch_up(heads, running, runbooks)
-    yield from _raise_barriers(running, runbooks)
-    yield from _ready_heads(heads, running, runbooks)
+    if batch.cancelled_at is None:
+        yield from _catch_up(heads, running, runbooks)
+        yield from _raise_barriers(running, runbooks)
+        yield from _ready_heads(turn, batch, heads, running, runbooks)
     yield from close_phases(turn, batch, [running[phase_id] for phase_id in sorted(running)])
 
 
@@ -78,7 +82,9 @@ def _raise_barriers(running: dict[int, Phase], runbooks: dict[int, Runbook]) -> 
             yield from steps.make_ready_at(phase.id, index)
 
 
-def _ready_heads(heads: Sequence[Head], running: dict[int, Phase], runbooks: dict[int, Runbook]) -> Script[None]:
+def _ready_heads(
+    turn: Turn, batch: Batch, heads: Sequence[Head], running: dict[int, Phase], runbooks: dict[int, Runbook]
+) -> Script[None]:
     ready = []
     for head in heads:
         phase = running.get(head.phase_id)
@@ -87,8 +93,18 @@ def _ready_heads(heads: Sequence[Head], running: dict[int, Phase], runbooks: dic
         runs_alone = head.catching_up or runbooks[phase.version].progression == "independent"
         if runs_alone or head.step_index == phase.barrier_index:
             ready.append(head.id)
-    if ready:
+    if not ready:
+        return
+    if len(ready) <= SEND_MAX and (yield from _sends_freely(turn, batch)):
+        turn.next_steps[batch.id] = ready
+    else:
         yield from steps.make_ready(ready)
+
+
+def _sends_freely(turn: Turn, batch: Batch) -> Script[bool]:
+    """Whether nothing keeps the batch from sending what is ready."""
+    runbook = yield from turn.runbook(batch)
+    return runbook.max_parallel is None and not batch.is_paused and sending_wait(runbook, turn.now) is None
 
 
 # --- Endings ---------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from lucius.runbooks.store import batches, trail
 from lucius.runbooks.store.batch_changes import ChangeLog
 from lucius.runbooks.store.changes import Changes
 from lucius.runbooks.store.definitions import Definitions
+from lucius.runbooks.store.step_counts import CountChanges
 from lucius.runbooks.store.trail import NewEvent
 
 T = TypeVar("T")
@@ -59,11 +60,14 @@ class Turn:
         self.outbox = outbox
         self.tokens = tokens
         self.log = ChangeLog()
-        self.changes = Changes(self.log)
+        self.step_counts = CountChanges()
+        self.changes = Changes(self.log, self.step_counts)
         self.batches: dict[int, Batch] = {}
         self.touched: dict[int, Touched] = {}
         self.ended: list[Execution] = []
         """Executions that a fact of this turn has ended."""
+        self.next_steps: dict[int, list[int]] = {}
+        """By batch: steps that `dispatch` sends in this turn, and that are therefore not marked as ready first."""
         self.unfinished: set[int] = set()
         """Batches that have more to send than one turn may."""
         self.messages: list[Message] = []
@@ -123,9 +127,11 @@ class Turn:
 
     def finish(self) -> Script[None]:
         yield from self.changes.write()
+        yield from self.step_counts.write(one.id for one in self.batches.values() if one.is_counted)
         for batch_id in sorted(self.log.batch_ids):
             batch = self.batches[batch_id]
-            yield from self.log.write(batch_id, batch.change_number + 1, batch.status in BATCH_ENDED)
+            ended = batch.status in BATCH_ENDED and not batch.is_cancelling
+            yield from self.log.write(batch_id, batch.change_number + 1, ended, bool(batch.is_counted))
         if self.events:
             yield from trail.write(self.events)
         if self.notices:

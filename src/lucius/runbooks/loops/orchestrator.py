@@ -209,6 +209,7 @@ class Orchestrator(Sweeper):
 
     async def _repair_and_sleep(self) -> None:
         await self.recover_lost_messages()
+        await self.count_anew()
         await asyncio.sleep(self._settings.repair_interval)
 
     async def _forever(self, name: str, act: Callable[[], Coroutine[Any, Any, None]]) -> None:

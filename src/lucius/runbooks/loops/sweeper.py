@@ -20,11 +20,14 @@ from lucius.runbooks.engine.consequences import apply_consequences
 from lucius.runbooks.engine.events import take_event
 from lucius.runbooks.engine.turn import Turn, Turns
 from lucius.runbooks.loops.settings import OrchestratorSettings
-from lucius.runbooks.store import executions
+from lucius.runbooks.store import batches, executions, step_counts
 from lucius.runbooks.store.executions import ALL_TABLES, Ahead
 
 LOOK_SECONDS = 60.0
 """How often a sweep checks for waits that are too long. It checks at once when the clock was set back."""
+
+COUNTED_MAX = 20
+"""Batches of which one round makes the counts anew."""
 
 
 class Sweeper:
@@ -84,6 +87,11 @@ class Sweeper:
         if found:
             self._observer.swept("lost_message", len(found))
 
+    async def count_anew(self) -> None:
+        """Make the counts of open batches anew that a program without counts was the last to change."""
+        for batch_id in await self.turns.database.read(lambda: step_counts.uncounted(COUNTED_MAX)):
+            await self.turns.take(partial(_count_anew, batch_id))
+
     async def _shorten_waits(self, now: Instant) -> None:
         """Shorten waits written while a clock was ahead, which would otherwise last too long."""
         for table in ALL_TABLES:
@@ -108,9 +116,11 @@ class Sweeper:
             await self.turns.take(work)
 
     async def resume(self) -> None:
-        """Find batches with ready steps that no turn is sending: after a crash, or when a slot becomes free."""
+        """Find batches with ready steps that no turn is sending, or with steps that no turn is cancelling: after a
+        crash, or when a slot becomes free."""
         now = self.turns.clock.now()
         self._unfinished |= await self.turns.database.read(lambda: executions.ready_batches(now))
+        self._unfinished |= set(await self.turns.database.read(batches.cancelling))
         if self._unfinished:
             self._more.set()
 
@@ -129,3 +139,12 @@ class Sweeper:
         self._more.clear()
         batch_ids, self._unfinished = sorted(self._unfinished), set()
         await self.send_ready(batch_ids)
+
+
+def _count_anew(batch_id: int, turn: Turn) -> Script[None]:
+    yield from turn.lock([batch_id])
+    batch = turn.batches[batch_id]
+    if not batch.is_counted:
+        yield from step_counts.count_anew(batch_id)
+        batch.is_counted = True
+        turn.log.touch(batch_id)

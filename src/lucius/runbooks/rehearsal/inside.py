@@ -70,7 +70,9 @@ class RehearsalBus:
         """Jobs that have a result or no longer need one."""
         self._events: deque[Message] = deque()
 
-    def enlisted(self, messages: Sequence[Message], settled: Sequence[DeliveryRef]) -> Script[None]:
+    def enlisted(
+        self, messages: Sequence[Message], settled: Sequence[DeliveryRef], are_unique: bool = False
+    ) -> Script[None]:
         """Nothing to write: `committed` records the messages."""
         yield from ()
 

@@ -36,7 +36,7 @@ from lucius.runbooks.service.csv_members import read_members_to_add
 from lucius.runbooks.service.pauses import ensure_open
 from lucius.runbooks.service.scope import EVERYTHING, Scope, missing_batch
 from lucius.runbooks.sources.limits import SourceLimits
-from lucius.runbooks.store import batches, controls, inits, members, moves, phases, runbooks, steps
+from lucius.runbooks.store import batches, controls, inits, members, moves, phases, runbooks
 from lucius.runbooks.store.data_tables import DataTable, open_table
 
 T = TypeVar("T")
@@ -138,15 +138,15 @@ class Operations:
     # --- Stopping and resuming ---------------------------------------------------------------------------------------
 
     async def cancel(self, batch_id: int, reason: str, actor: str) -> BatchActed:
-        """Send nothing more; running jobs may finish. Running rollbacks continue."""
+        """Send nothing more; running jobs may finish. Running rollbacks continue. The batch has ended at once; the
+        steps of a large one are cancelled by the turns that follow."""
 
         def work(turn: Turn, batch: Batch) -> Script[BatchActed]:
             ensure_open(batch)
             why = f"cancelled by {turn.actor}: {reason}" if reason else f"cancelled by {turn.actor}"
-            for look in (steps.open_of_batch, inits.open_of_batch):
-                for one in turn.changes.hold((yield from look(batch.id))):
-                    if one.status == PENDING or not one.in_flight:
-                        one.cancel(turn.now, BECAUSE_STOPPED, why)
+            for one in turn.changes.hold((yield from inits.open_of_batch(batch.id))):
+                if not one.in_flight:
+                    one.cancel(turn.now, BECAUSE_STOPPED, why)
             yield from phases.skip_pending(batch.id, turn.now, BECAUSE_STOPPED, why)
             turn.log.anything(batch.id)
             yield from batches.hold(batch, None, None)

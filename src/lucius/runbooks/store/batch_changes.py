@@ -22,7 +22,7 @@ NAMED_MAX = 2_000
 FOLLOWED_MAX = 10_000
 """Steps and members that are read one by one for a follower; with more, everything is read."""
 
-INSERT = "INSERT INTO batch_changes (batch_id, change_number, changed) VALUES ($1, $2, $3)"
+INSERT = "INSERT INTO batch_changes (batch_id, change_number, changed, counted) VALUES ($1, $2, $3, $4)"
 PRUNE = "DELETE FROM batch_changes WHERE batch_id = $1 AND change_number <= $2"
 NEWEST = "SELECT MAX(change_number) FROM batch_changes WHERE batch_id = $1"
 NEWEST_OF = (
@@ -72,12 +72,13 @@ class ChangeLog:
         """More has changed than is worth naming."""
         self._changed[batch_id] = None
 
-    def write(self, batch_id: int, number: int, ended: bool) -> Script[None]:
-        """Record the changes of a locked batch under its next number. An ended batch keeps none but the last."""
+    def write(self, batch_id: int, number: int, ended: bool, counted: bool) -> Script[None]:
+        """Record the changes of a locked batch under its next number. An ended batch keeps none but the last.
+        `counted`: whether `step_counts` holds for the batch."""
         found = self._changed[batch_id]
         if found is not None and len(found.steps) + len(found.members) > NAMED_MAX:
             found = None
-        yield Run(INSERT, [(batch_id, number, None if found is None else _encode(found).decode())])
+        yield Run(INSERT, [(batch_id, number, None if found is None else _encode(found).decode(), counted)])
         if ended:
             yield Run(PRUNE, [(batch_id, number - 1)])
         elif number % PRUNE_EVERY == 0:

@@ -19,6 +19,9 @@ _NAMED = {
     "is_named": "CASE WHEN b.runbook_name = '' THEN 0 ELSE 1 END",
     "has_columns": "CASE WHEN r.columns_json IS NULL THEN 0 ELSE 1 END",
     "change_number": "COALESCE((SELECT MAX(c.change_number) FROM batch_changes c WHERE c.batch_id = b.id), 0)",
+    "is_counted": "COALESCE((SELECT c.counted FROM batch_changes c WHERE c.batch_id = b.id"
+    " ORDER BY c.change_number DESC LIMIT 1), TRUE)",
+    "is_cancelling": "b.cancelling",
 }  # fmt: skip
 BATCH = f"SELECT {columns_of(Batch, _NAMED, 'b')} FROM batches b JOIN runbooks r ON r.id = b.runbook_id"
 
@@ -48,7 +51,9 @@ _FOLLOW_VERSION = "UPDATE batches SET runbook_id = $2 WHERE id = $1"
 _SET_NAME = "UPDATE batches SET runbook_name = $2, tenant_id = $3 WHERE id = $1"
 _SET_WAIT = "UPDATE batches SET wait_until = $2 WHERE id = $1"
 _NEXT_WAIT = "SELECT MIN(wait_until) FROM batches WHERE wait_until IS NOT NULL"
-_SET_CANCELLED = "UPDATE batches SET cancelled_at = $2 WHERE id = $1"
+_SET_CANCELLED = "UPDATE batches SET cancelled_at = $2, cancelling = TRUE WHERE id = $1"
+_END_CANCELLING = "UPDATE batches SET cancelling = FALSE WHERE id = $1"
+CANCELLING = "SELECT id FROM batches WHERE cancelling = TRUE ORDER BY id"
 OPEN_FROM_SOURCE = (
     "SELECT id, batch_start_time FROM batches WHERE runbook_name = $1 AND completed_at IS NULL AND origin = 'source'"
 )
@@ -172,9 +177,14 @@ def set_delay(batch: Batch, delay_millis: int) -> Script[None]:
 
 
 def set_cancelled(batch: Batch, now: Instant) -> Script[None]:
-    """An operator has cancelled it; it cannot be reopened."""
+    """An operator has cancelled it; it cannot be reopened, and its steps are still to be cancelled."""
     yield Run(_SET_CANCELLED, [(batch.id, now)])
-    batch.cancelled_at = now
+    batch.cancelled_at, batch.is_cancelling = now, True
+
+
+def end_cancelling(batch: Batch) -> Script[None]:
+    yield Run(_END_CANCELLING, [(batch.id,)])
+    batch.is_cancelling = False
 
 
 def set_name(batch: Batch) -> Script[None]:
@@ -207,6 +217,11 @@ def incomplete(before: Instant) -> Script[list[int]]:
 def behind(runbook_name: str, runbook_id: int, limit: int) -> Script[list[int]]:
     """Open batches on another version."""
     return [row[0] for row in (yield Fetch(BEHIND, (runbook_name, runbook_id, limit)))]
+
+
+def cancelling() -> Script[list[int]]:
+    """Cancelled batches whose steps are not all cancelled yet."""
+    return [row[0] for row in (yield Fetch(CANCELLING))]
 
 
 def init_not_begun(before: Instant, limit: int) -> Script[list[int]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from operator import attrgetter
+from functools import lru_cache
+from itertools import compress
+from operator import attrgetter, ne
 from typing import Any, NamedTuple
 
 from lucius.ports.database import Run, Script
@@ -12,6 +14,7 @@ from lucius.runbooks.core.grid import shown
 from lucius.runbooks.core.states import DISPATCHED, PENDING
 from lucius.runbooks.store.batch_changes import ChangeLog
 from lucius.runbooks.store.executions import ALL_TABLES, STEPS, TABLES
+from lucius.runbooks.store.step_counts import CountChanges
 
 CHANGING = (
     "function_name", "params_json", "status", "job_id", "result_json", "error_message", "dispatched_at",
@@ -19,14 +22,21 @@ CHANGING = (
     "poll_count", "late_json", "fault", "cancel_cause", "dispatch_count", "retries_used", "ready", "in_flight",
     "retry_at", "timeout_at", "wake_at", "poll_asked", "has_token",
 )  # fmt: skip
-UPDATE = {
-    table: f"UPDATE {table} SET {', '.join(f'{name} = ${place}' for place, name in enumerate(CHANGING, 3))}"
-    " WHERE id = $1 AND status = $2"
-    for table in ALL_TABLES
-}
 PASS = {table: f"UPDATE {table} SET status = 'dispatched' WHERE id = $1 AND status = 'pending'" for table in ALL_TABLES}
 
 _state_of = attrgetter(*CHANGING)
+_STATUS, _IN_FLIGHT, _RETRY_AT = (CHANGING.index(name) for name in ("status", "in_flight", "retry_at"))
+
+
+@lru_cache(maxsize=256)
+def update_of(table: str, differs: tuple[bool, ...]) -> str:
+    """The statement for those columns of `CHANGING` that differ."""
+    changed = ", ".join(f"{name} = ${place}" for place, name in enumerate(compress(CHANGING, differs), 3))
+    return f"UPDATE {table} SET {changed} WHERE id = $1 AND status = $2"
+
+
+UPDATE = {table: update_of(table, (True,) * len(CHANGING)) for table in ALL_TABLES}
+"""Of every column. What is run names those that differ: no other is sent, and no index of others is written."""
 
 
 class _Held(NamedTuple):
@@ -34,16 +44,16 @@ class _Held(NamedTuple):
     """The status in the table; the update is guarded by it."""
     state: tuple[Any, ...]
     """The execution as it was read."""
-    cell: str
     execution: Execution
 
 
 class Changes:
     """Executions are held before they are changed, so that `write` finds those that differ."""
 
-    def __init__(self, log: ChangeLog) -> None:
-        """`log` is told of every step that looks different afterwards."""
+    def __init__(self, log: ChangeLog, counts: CountChanges) -> None:
+        """`log` is told of every step that looks different afterwards, `counts` of every one that is counted anew."""
         self._log = log
+        self._counts = counts
         self._held: dict[tuple[str, int], _Held] = {}
         self._passed: dict[str, list[tuple[int]]] = {}
 
@@ -53,7 +63,7 @@ class Changes:
         for execution in executions:
             key = (TABLES[execution.kind], execution.id)
             if key not in self._held:
-                self._held[key] = _Held(execution.status, _state_of(execution), _cell(execution), execution)
+                self._held[key] = _Held(execution.status, _state_of(execution), execution)
             held.append(self._held[key].execution)
         return held
 
@@ -69,20 +79,24 @@ class Changes:
         for table, ids in self._passed.items():
             yield Run(PASS[table], ids)
         self._passed.clear()
-        rows: dict[str, list[tuple[Any, ...]]] = {}
+        rows: dict[tuple[str, tuple[bool, ...]], list[tuple[Any, ...]]] = {}
         for table, execution_id in sorted(self._held):
             held = self._held[table, execution_id]
             state = _state_of(held.execution)
             if state != held.state:
-                rows.setdefault(table, []).append((execution_id, held.status, *state))
-                if table == STEPS and _cell(held.execution) != held.cell:
+                differs = tuple(map(ne, held.state, state))
+                changed = (execution_id, held.status, *compress(state, differs))
+                rows.setdefault((table, differs), []).append(changed)
+                if table == STEPS:
+                    self._counts.moved(held.execution, held.state[_STATUS], bool(held.state[_IN_FLIGHT]))
+                if table == STEPS and _cell(state) != _cell(held.state):
                     self._log.step(held.execution.batch_id, execution_id)
                 else:
                     self._log.touch(held.execution.batch_id)
         self._held.clear()
-        for table, changed in rows.items():
-            yield Run(UPDATE[table], changed, in_one_statement=True)
+        for (table, differs), many in rows.items():
+            yield Run(update_of(table, differs), many, in_one_statement=True)
 
 
-def _cell(execution: Execution) -> str:
-    return shown(execution.status, execution.retry_at is not None)
+def _cell(state: tuple[Any, ...]) -> str:
+    return shown(state[_STATUS], state[_RETRY_AT] is not None)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from lucius.domain.time import Instant
 from lucius.ports.database import Fetch, Run, Script
-from lucius.runbooks.core.batch_waits import StepCount
 from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.core.making import NewExecution
 from lucius.runbooks.core.records import Head, PhaseProgress
+from lucius.runbooks.store import step_counts
 from lucius.runbooks.store.columns import columns_of, insert_of, values_of
 from lucius.runbooks.store.conditions import IS_OPEN, NOT_SUCCEEDED
 from lucius.runbooks.store.executions import CONSTANTS, SELECT, STEPS, read_all
+from lucius.runbooks.store.step_counts import CountChanges
 
 
 class NewStep(NewExecution, frozen=True, kw_only=True):
@@ -31,6 +34,15 @@ class StepEnding(Struct, frozen=True):
     step_index: int
     status: str
     error_message: str | None
+
+
+class ToCancel(NamedTuple):
+    """An open step that no worker has."""
+
+    id: int
+    phase_id: int
+    step_index: int
+    status: str
 
 
 _NAMED = {"member_id": "batch_member_id", "phase_id": "phase_execution_id"}
@@ -51,8 +63,21 @@ _OPEN_OF_MEMBER = f"{_STEP} WHERE e.batch_member_id = $1 AND e.{IS_OPEN}"
 _FIRST_OPEN = (
     f"{_STEP} WHERE e.phase_execution_id = $1 AND e.batch_member_id = $2 AND e.{IS_OPEN} ORDER BY e.id LIMIT 1"
 )
-# Steps of a batch are found through their phases: an index by batch would serve nothing else.
-OPEN_OF_BATCH = f"{_STEP} WHERE p.batch_id = $1 AND e.{IS_OPEN}"
+_TO_CANCEL = "SELECT id, phase_execution_id, step_index, status FROM step_executions"
+READY_TO_CANCEL = f"{_TO_CANCEL} WHERE batch_id = $1 AND ready = TRUE ORDER BY id LIMIT $2"
+# The last steps first: what workers have, and so is not found, is among the first.
+OPEN_TO_CANCEL = (
+    f"{_TO_CANCEL} WHERE phase_execution_id = $1 AND {IS_OPEN} AND catching_up = FALSE AND in_flight = FALSE"
+    " ORDER BY step_index DESC LIMIT $2"
+)
+CATCHING_UP_TO_CANCEL = (
+    f"{_TO_CANCEL} WHERE phase_execution_id = $1 AND {IS_OPEN} AND catching_up = TRUE AND in_flight = FALSE"
+    " ORDER BY phase_execution_id LIMIT $2"
+)
+CANCEL = (
+    "UPDATE step_executions SET status = 'cancelled', cancel_cause = $2, error_message = $3, completed_at = $4,"
+    " ready = FALSE, retry_at = NULL, wake_at = NULL WHERE id = $1 AND in_flight = FALSE"
+)
 CANCELLED_OF_BATCH = (
     f"{_STEP} WHERE p.batch_id = $1 AND e.status = 'cancelled' AND NOT EXISTS (SELECT 1 FROM batch_members m"
     " WHERE m.id = e.batch_member_id AND (m.status <> 'active' OR m.failed_at IS NOT NULL))"
@@ -101,6 +126,19 @@ CANCEL_PENDING = (
     "UPDATE step_executions SET status = 'cancelled', cancel_cause = $2, error_message = $3, completed_at = $4,"
     " ready = FALSE WHERE phase_execution_id = $1 AND status = 'pending'"
 )
+PENDING_BY_PLACE = (
+    "SELECT phase_execution_id, step_index, COUNT(*) FROM step_executions"
+    f" WHERE phase_execution_id = ANY($1::bigint[]) AND status = 'pending' AND {IS_OPEN}"
+    " GROUP BY phase_execution_id, step_index"
+)
+MADE = (
+    "SELECT batch_member_id, step_index FROM step_executions WHERE phase_execution_id = $1"
+    " AND batch_member_id = ANY($2::bigint[])"
+)
+WITHOUT_BATCH = (
+    "SELECT step_index, step_name, status, in_flight, COUNT(*) FROM step_executions"
+    " WHERE phase_execution_id = $1 AND batch_id = 0 GROUP BY step_index, step_name, status, in_flight"
+)
 _SET_BATCH = "UPDATE step_executions SET batch_id = $2 WHERE phase_execution_id = $1 AND batch_id = 0"
 _DROP_UNBEGUN = (
     "DELETE FROM step_executions WHERE phase_execution_id IN"
@@ -112,20 +150,23 @@ BUSY_MEMBERS = (
 )
 _PHASES_OF_MEMBER = "SELECT DISTINCT phase_execution_id FROM step_executions WHERE batch_member_id = $1"
 IN_FLIGHT = "SELECT COUNT(*) FROM step_executions WHERE batch_id = $1 AND in_flight = TRUE"
-_COUNTS = (
-    "SELECT s.phase_execution_id, s.step_index, MIN(s.step_name), s.status, s.in_flight, s.ready, COUNT(*)"
-    " FROM phase_executions p JOIN step_executions s ON s.phase_execution_id = p.id WHERE p.batch_id = $1"
-    " GROUP BY s.phase_execution_id, s.step_index, s.status, s.in_flight, s.ready"
-    " ORDER BY s.phase_execution_id, s.step_index"
-)
 _OPEN_AT = (
     "SELECT COUNT(*) FROM step_executions WHERE phase_execution_id = $1 AND step_index = $2"
     f" AND {IS_OPEN} AND catching_up = FALSE"
 )
 
 
-def insert(steps: Sequence[NewStep]) -> Script[None]:
-    yield Run(INSERT, [values_of(step) for step in steps], in_one_statement=True)
+def insert(steps: Sequence[NewStep], counts: CountChanges) -> Script[None]:
+    """Steps of one phase, without those that it has: an interrupted making of them begins anew."""
+    if not steps:
+        return
+    members = sorted({step.member_id for step in steps})
+    made = {tuple(row) for row in (yield Fetch(MADE, [steps[0].phase_id, members]))}
+    new = [step for step in steps if (step.member_id, step.step_index) not in made]
+    for (index, name, status), count in Counter((one.step_index, one.step_name, one.status) for one in new).items():
+        counts.made(steps[0].batch_id, (steps[0].phase_id, index, name), status, False, count)
+    if new:
+        yield Run(INSERT, [values_of(step) for step in new], in_one_statement=True)
 
 
 # --- Executions ------------------------------------------------------------------------------------------------------
@@ -153,8 +194,21 @@ def has_open(phase_id: int, member_id: int) -> Script[bool]:
     return bool((yield from read_all(_FIRST_OPEN, phase_id, member_id)))
 
 
-def open_of_batch(batch_id: int) -> Script[list[Execution]]:
-    return (yield from read_all(OPEN_OF_BATCH, batch_id))
+def ready_to_cancel(batch_id: int, limit: int) -> Script[list[ToCancel]]:
+    return [ToCancel(*row) for row in (yield Fetch(READY_TO_CANCEL, (batch_id, limit)))]
+
+
+def open_to_cancel(phase_id: int, limit: int) -> Script[list[ToCancel]]:
+    found = [ToCancel(*row) for row in (yield Fetch(OPEN_TO_CANCEL, (phase_id, limit)))]
+    if len(found) < limit:
+        found += [ToCancel(*row) for row in (yield Fetch(CATCHING_UP_TO_CANCEL, (phase_id, limit - len(found))))]
+    return found
+
+
+def cancel(ids: Sequence[int], cause: str, reason: str, now: Instant) -> Script[None]:
+    """Steps that no worker has."""
+    if ids:
+        yield Run(CANCEL, [(step_id, cause, reason, now) for step_id in sorted(ids)], in_one_statement=True)
 
 
 def cancelled_of_batch(batch_id: int) -> Script[list[Execution]]:
@@ -185,7 +239,7 @@ def make_ready_at(phase_id: int, index: int) -> Script[None]:
 
 
 def make_ready(ids: Sequence[int]) -> Script[None]:
-    yield Run(MAKE_READY, [(step_id,) for step_id in ids])
+    yield Run(MAKE_READY, [(step_id,) for step_id in ids], in_one_statement=True)
 
 
 def set_caught_up(arrived: Sequence[tuple[int, int]]) -> Script[None]:
@@ -215,10 +269,6 @@ def count_open_at(phase_id: int, index: int) -> Script[int]:
     return (yield from _count(_OPEN_AT, phase_id, index))
 
 
-def counts(batch_id: int) -> Script[list[StepCount]]:
-    return [StepCount(*row) for row in (yield Fetch(_COUNTS, [batch_id]))]
-
-
 def busy_members(member_ids: Sequence[int]) -> Script[set[int]]:
     """Those of these members with a step in flight."""
     return {row[0] for row in (yield Fetch(BUSY_MEMBERS, [list(member_ids)]))}
@@ -229,18 +279,25 @@ def phases_of_member(member_id: int) -> Script[set[int]]:
     return {row[0] for row in (yield Fetch(_PHASES_OF_MEMBER, [member_id]))}
 
 
-def cancel_pending(phase_ids: Sequence[int], cause: str, reason: str, now: Instant) -> Script[None]:
+def cancel_pending(
+    batch_id: int, phase_ids: Sequence[int], cause: str, reason: str, now: Instant, counts: CountChanges
+) -> Script[None]:
+    for phase_id, index, count in (yield Fetch(PENDING_BY_PLACE, [list(phase_ids)])):
+        counts.changed(batch_id, phase_id, index, "pending", "cancelled", count)
     yield Run(CANCEL_PENDING, [(phase_id, cause, reason, now) for phase_id in phase_ids])
 
 
-def set_batch(phase_id: int, batch_id: int) -> Script[None]:
+def set_batch(phase_id: int, batch_id: int, counts: CountChanges) -> Script[None]:
     """Write the batch of steps, by which they are sent, where another scheduler left it out."""
+    for index, name, status, in_flight, count in (yield Fetch(WITHOUT_BATCH, [phase_id])):
+        counts.made(batch_id, (phase_id, index, name), status, bool(in_flight), count)
     yield Run(_SET_BATCH, [(phase_id, batch_id)])
 
 
 def drop_unbegun(batch_id: int) -> Script[None]:
     """Steps of phases that never began because their creator died; they would be in the way."""
     yield Run(_DROP_UNBEGUN, [(batch_id,)])
+    yield from step_counts.drop_skipped(batch_id)
 
 
 def _count(sql: str, *args: int) -> Script[int]:

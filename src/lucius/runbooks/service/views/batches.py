@@ -33,6 +33,7 @@ from lucius.runbooks.store import (
     members,
     moves,
     phases,
+    step_counts,
     steps,
     verdicts,
 )
@@ -69,7 +70,7 @@ def whole_batch(
     control = yield from controls.read(batch.runbook_name)
     init = yield from inits.of_batch(batch_id)
     every = yield from phases.of_batch(batch_id)
-    counts = yield from steps.counts(batch_id)
+    counts = yield from step_counts.read(batch)
     chains = yield from followups.open_counts(batch_id)
     missing = None
     if batch.origin == FROM_SOURCE:
@@ -156,7 +157,8 @@ def _lines(found: Sequence[Batch]) -> Script[list[answers.Batch]]:
         return []
     counts = yield from members.counts(ids)
     held = yield from moves.held_counts(ids)
-    ended = [batch.id for batch in found if batch.status == FAILED]
+    # The verdict on a cancelled batch depends on nothing else.
+    ended = [batch.id for batch in found if batch.status == FAILED and batch.cancelled_at is None]
     unsuccessful = yield from verdicts.unsuccessful_counts(ended)
     stopped = yield from verdicts.stopped_early(ended)
     by_status: dict[int, dict[str, int]] = {batch_id: dict.fromkeys(PHASE, 0) for batch_id in ids}

@@ -19,6 +19,7 @@ from lucius.runbooks.core.steps import step_of
 from lucius.runbooks.service.views.batches import batch_exists, dead_of_batch
 from lucius.runbooks.service.views.pages import Paged, json_text, moment
 from lucius.runbooks.store import absences, approvals, controls, followups, members, phases, steps
+from lucius.runbooks.store.data_tables import Data, last_known
 from lucius.runbooks.store.definitions import Definitions
 
 MEMBER_FILTERS = ("active", "removed", "failed", "held", "all")
@@ -55,6 +56,9 @@ def member_page(
         missing = yield from absences.of_members(ids, batch.runbook_name)
     dead = yield from dead_of_batch(batch_id, letters)
     decisions = yield from approvals.of_batch(batch_id)
+    data: dict[str, Data] = {}
+    if key is not None:
+        data = yield from last_known(runbooks[batch.version], batch.version, [key])
     wait = sending_wait(runbooks[batch.version], now)
     shown = []
     for member in found:
@@ -66,7 +70,11 @@ def member_page(
             barriers=barriers, retries=_retries(own, runbooks), held_for=member.move_to if member.is_held else None,
             dead=dead, absent=absent, now=now, wait=wait, decisions=decisions,
         )  # fmt: skip
-        shown.append(_member(member, state, is_alone=key is not None))
+        one = _member(member, state, is_alone=key is not None)
+        if key is not None:
+            row = data.get(member.key)
+            one["row"] = None if row is None else dict(row)
+        shown.append(one)
     return shown, next_id
 
 
