@@ -1,4 +1,5 @@
-"""A proxy in front of Azurite that passes a request on and then answers 503, or never answers at all."""
+"""A proxy in front of Azurite that passes a request on and then answers 503, ends a connection instead of passing its
+request on, or never answers at all."""
 
 from __future__ import annotations
 
@@ -15,12 +16,18 @@ class LossyProxy:
     def __init__(self, port: int) -> None:
         self._target = f"http://127.0.0.1:{port}"
         self._losing: list[str] = []
+        self._dropping: list[str] = []
         self.lost = 0
+        self.dropped = 0
         self.silent = False
         self.port = 0
 
     def lose_next(self, method: str) -> None:
         self._losing.append(method)
+
+    def drop_next(self, method: str) -> None:
+        """As a server does that closes an idle connection just when the request arrives."""
+        self._dropping.append(method)
 
     async def __aenter__(self) -> LossyProxy:
         self._session = aiohttp.ClientSession(auto_decompress=False)
@@ -42,6 +49,12 @@ class LossyProxy:
         if self.silent:
             await asyncio.Event().wait()  # Until the client or the test ends the connection.
         body = await request.read()
+        if request.method in self._dropping:
+            self._dropping.remove(request.method)
+            self.dropped += 1
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response()
         headers = {name: value for name, value in request.headers.items() if name not in HOP_BY_HOP}
         url = URL(self._target + request.raw_path, encoded=True)  # Unchanged, because the signature covers it.
         async with self._session.request(

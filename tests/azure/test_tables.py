@@ -135,6 +135,23 @@ async def test_own_write_is_recognised_when_its_answer_was_lost(azurite: Azurite
     assert row.values["n"] == 2
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+async def test_a_write_is_sent_again_when_its_connection_ended(azurite: Azurite, table: Table, rows: int) -> None:
+    async with LossyProxy(azurite.table_port) as proxy:
+        connection = azurite.connection.replace(f":{azurite.table_port}/", f":{proxy.port}/")
+        async with TableAccount.connected(connection) as through_proxy:
+            through = through_proxy.table(table.place.split()[1])
+            proxy.drop_next("POST")
+            await through.write("p", [Insert("a", {"n": 1}), Insert("b", {"n": 1})][:rows])
+            for _ in range(3):
+                proxy.drop_next("POST")
+            with pytest.raises(TableUnavailable) as raised:
+                await through.write("p", [Insert("c", {"n": 1})])
+            assert not raised.value.is_unknown
+            assert proxy.dropped == 4
+    assert [row.key for row in await table.rows("p", limit=10)] == ["a", "b"][:rows]
+
+
 async def test_what_is_missing_or_forbidden_is_told_without_secrets(azurite: Azurite, account: TableAccount) -> None:
     with pytest.raises(TableNotFound, match="lucius db upgrade"):
         await account.table("nonesuch").get("p", "r")

@@ -12,7 +12,14 @@ from azure.servicebus._pyamqp.aio._connection_async import Connection
 from azure.servicebus.aio import ServiceBusReceiver
 
 from lucius.buses.servicebus.faults import Problems
-from lucius.buses.servicebus.lane import ANSWER_TURN_SECONDS, BUSY_TURN_SECONDS, IDLE_TURN_SECONDS, Lane
+from lucius.buses.servicebus.lane import (
+    ANSWER_TURN_SECONDS,
+    BUSY_TURN_SECONDS,
+    CREDIT_FLOWING,
+    CREDIT_MAX,
+    IDLE_TURN_SECONDS,
+    Lane,
+)
 
 CALLER = object()
 STEPS = 50
@@ -25,6 +32,7 @@ class FullReceiver:
     def __init__(self) -> None:
         self.read = 0
         self.turns: list[float] = []
+        self.credits: list[int] = []
         self._handler = type("Handler", (), {"_connection": type("Connection", (), {})()})()
 
     async def __aenter__(self) -> FullReceiver:
@@ -33,6 +41,7 @@ class FullReceiver:
     async def __anext__(self) -> Any:
         self.read += 1
         self.turns.append(self._handler._socket_timeout)
+        self.credits.append(self._handler._link_credit)
         return f"message {self.read}"
 
     async def close(self) -> None:
@@ -40,7 +49,7 @@ class FullReceiver:
 
 
 def lane_of(receiver: FullReceiver) -> Lane:
-    def make(prefetch: int) -> ServiceBusReceiver:
+    def make() -> ServiceBusReceiver:
         return cast(ServiceBusReceiver, receiver)
 
     return Lane("lane", "ocr", make, Problems("here"), lambda: None)
@@ -62,6 +71,27 @@ async def test_next_message_is_read_as_soon_as_one_is_taken() -> None:
         lane.take()
     lane.leave(CALLER)
     await lane.close()
+
+
+async def test_lane_asks_for_a_few_ahead_while_its_messages_flow() -> None:
+    """Asking for each when the one before had come took 7 to 16 ms a message, and whoever was behind a flood waited
+    for that."""
+    receiver = FullReceiver()
+    lane = lane_of(receiver)
+    lane._last_message_at = float("-inf")
+    lane.want(CALLER, 3.0)
+    await let_it_run()
+    assert receiver.credits == [3, CREDIT_FLOWING, CREDIT_FLOWING]
+    for _ in range(3):
+        lane.take()
+    lane._last_message_at = float("-inf")
+    await let_it_run()
+    assert receiver.credits[3:] == [CREDIT_FLOWING, 2, CREDIT_FLOWING], "the fourth came after a long time"
+    lane.want(CALLER, 200.0)
+    await let_it_run()
+    lane.buffer.clear()
+    await lane.close()
+    assert receiver.credits[6] == CREDIT_MAX
 
 
 async def test_turns_are_short_while_messages_are_in_hand() -> None:
@@ -99,3 +129,7 @@ def test_sdk_takes_the_length_of_turns_from_where_it_is_set() -> None:
     """They have no public name. Should the SDK rename them, `lane.take_turns` has to follow."""
     assert "listen(wait=self._socket_timeout" in inspect.getsource(ReceiveClientAsync._client_run_async)
     assert "timeout = self._socket_timeout" in inspect.getsource(Connection._read_frame)
+
+
+def test_sdk_takes_the_credit_from_where_it_is_set() -> None:
+    assert "flow(link_credit=self._link_credit)" in inspect.getsource(ReceiveClientAsync._client_run_async)

@@ -38,6 +38,20 @@ def is_uncertain(error: BaseException) -> bool:
     return isinstance(error, (TimeoutError, ServiceResponseError, ServiceRequestError))
 
 
+def is_broken_connection(error: BaseException) -> bool:
+    """Whether the connection ended before the answer came. Azure's SDK calls it a failed request if no byte of an answer
+    had come, and then too the request may have been carried out."""
+    from azure.core.exceptions import (
+        ServiceRequestError,
+        ServiceRequestTimeoutError,
+        ServiceResponseError,
+        ServiceResponseTimeoutError,
+    )
+
+    is_late = isinstance(error, (ServiceRequestTimeoutError, ServiceResponseTimeoutError))
+    return isinstance(error, (ServiceRequestError, ServiceResponseError)) and not is_late
+
+
 def sorted_out(error: BaseException, place: str) -> TableFailed | None:
     """An error of the SDK as one of these; None for any other."""
     from azure.core.exceptions import (

@@ -23,6 +23,7 @@ from lucius.azure.table_errors import (
     TableNotFound,
     TableRefused,
     TableUnavailable,
+    is_broken_connection,
     is_uncertain,
     sorted_out,
 )
@@ -51,6 +52,9 @@ IDLE_SECONDS_MAX = 3.0
 CONNECTIONS_MAX = 100
 QUEUE_SECONDS_MAX = 30.0
 """How long a call waits for one of them, before its own time begins."""
+BROKEN_CONNECTION_TRIES = 3
+"""How often a write is sent whose connection ends before its answer. A server closes connections that it thinks idle,
+and the SDK sends an insert or a transaction only once then."""
 RETRIES: dict[str, Any] = {"retry_total": 3, "retry_backoff_factor": 0.2, "retry_backoff_max": 5}
 TRANSACTION_ROWS_MAX = 100
 TRANSACTION_BYTES_MAX = 4 * 1024 * 1024
@@ -254,20 +258,26 @@ class Table:
         `TableUnavailable`."""
         self._check(partition, writes)
         op_id = uuid.uuid4().hex
-        try:
-            async with _connection(self.place, self._slots), asyncio.timeout(CALL_SECONDS):
-                if len(writes) == 1:
-                    return {writes[0].key: await self._send_one(partition, writes[0], op_id)}
-                return await self._send(partition, writes, op_id)
-        except Exception as error:
-            failure = sorted_out(error, self.place)
-            if failure is None:
-                raise
-            if is_uncertain(error):
-                etags = await self._written(partition, writes, op_id, failure)
-                if etags is not None:
-                    return etags
-            raise failure from (None if isinstance(failure, TableRefused) else error)
+        tries_left = BROKEN_CONNECTION_TRIES
+        while True:
+            tries_left -= 1
+            try:
+                async with _connection(self.place, self._slots), asyncio.timeout(CALL_SECONDS):
+                    if len(writes) == 1:
+                        return {writes[0].key: await self._send_one(partition, writes[0], op_id)}
+                    return await self._send(partition, writes, op_id)
+            except Exception as error:
+                failure = sorted_out(error, self.place)
+                if failure is None:
+                    raise
+                if is_uncertain(error):
+                    etags = await self._written(partition, writes, op_id, failure)
+                    if etags is not None:
+                        return etags
+                # Deletions alone leave nothing to tell a first try by.
+                if tries_left and is_broken_connection(error) and _witness(writes) is not None:
+                    continue
+                raise failure from (None if isinstance(failure, TableRefused) else error)
 
     def _check(self, partition: str, writes: Sequence[Write]) -> None:
         if not 1 <= len(writes) <= TRANSACTION_ROWS_MAX:

@@ -17,7 +17,7 @@ from lucius.buses.servicebus.dead_letters import DeadLetters
 from lucius.buses.servicebus.faults import Problems, end
 from lucius.buses.servicebus.held import TICK_SECONDS, HeldMessages
 from lucius.buses.servicebus.identity import identity_of, open_client
-from lucius.buses.servicebus.lane import BUSY_SECONDS, SILENCE_SECONDS
+from lucius.buses.servicebus.lane import BUSY_SECONDS, PREFETCH, READ_SECONDS, SILENCE_SECONDS
 from lucius.buses.servicebus.messages import id_of, instant_of, to_wire
 from lucius.buses.servicebus.options import ServiceBusOptions
 from lucius.buses.servicebus.queue_proof import QueueProof
@@ -124,8 +124,8 @@ class ServiceBus:
         if not self._is_identity_shared:
             await self._identity.close()
 
-    def _make_receiver(self, topic: str, name: str, prefetch: int, read_seconds: float) -> ServiceBusReceiver:
-        return self._client.get_subscription_receiver(topic, name, prefetch_count=prefetch, max_wait_time=read_seconds)
+    def _make_receiver(self, topic: str, name: str) -> ServiceBusReceiver:
+        return self._client.get_subscription_receiver(topic, name, prefetch_count=PREFETCH, max_wait_time=READ_SECONDS)
 
     async def declare(self, subscriptions: Sequence[Subscription]) -> None:
         """Nothing is created: `lucius bus provision` does that. The senders of these topics are opened meanwhile."""

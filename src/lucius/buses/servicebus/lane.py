@@ -1,8 +1,10 @@
 """One subscription as this process receives from it: a receiver, and the task that reads it.
 
 The receiver reads only while somebody waits for messages, and its credit is the callers' share, so a process locks
-little more than it was asked for. A message that comes when nobody waits any more is released, which does not count
-as a delivery. A receiver that fails, or has brought nothing for a long time although somebody waits, is replaced.
+little more than it was asked for. While messages are taken as fast as they come it reads a few ahead, because asking
+for each takes longer than some callers' work. A message that comes when nobody waits any more is released, which does
+not count as a delivery. A receiver that fails, or has brought nothing for a long time although somebody waits, is
+replaced.
 """
 
 from __future__ import annotations
@@ -22,9 +24,13 @@ from lucius.buses.servicebus.faults import CALL_ERRORS, Kind, Problems, end, kin
 
 log = logging.getLogger("lucius.bus")
 
-PREFETCH_MAX = 100
-GROW_FACTOR = 4
-"""A receiver is opened anew for a demand that is more than so many times its credit."""
+CREDIT_MAX = 100
+CREDIT_FLOWING = 4
+"""Of a lane whose messages flow, also if callers wait for fewer."""
+FLOWING_SECONDS = 0.1
+"""Messages flow while no more time passes between one that is read and the next."""
+PREFETCH = 1
+"""Any number makes the SDK keep what comes while nobody reads; `ask` says how many may come."""
 OPEN_SECONDS = 20.0
 CLOSE_SECONDS = 5.0
 READ_SECONDS = 1.0
@@ -51,7 +57,7 @@ class Lane:
         self,
         topic: str,
         name: str,
-        make: Callable[[int], ServiceBusReceiver],
+        make: Callable[[], ServiceBusReceiver],
         problems: Problems,
         arrived: Callable[[], None],
         silence_seconds: float = SILENCE_SECONDS,
@@ -70,7 +76,7 @@ class Lane:
         self._silence_seconds = silence_seconds
         self._busy_seconds = busy_seconds
         self._receiver: ServiceBusReceiver | None = None
-        self._prefetch = 0
+        self._is_flowing = False
         self._wanted: dict[object, float] = {}
         """By caller, its share of what it waits for: the rest comes from other lanes."""
         self._is_wanted = asyncio.Event()
@@ -146,11 +152,8 @@ class Lane:
 
     async def _step(self) -> None:
         loop = asyncio.get_running_loop()
-        credit = min(max(self._demand, 1), PREFETCH_MAX)
-        if self._receiver is not None and credit > GROW_FACTOR * (self._prefetch + 1):
-            await self._retire()
         if self._receiver is None:
-            await self._open(credit - 1)
+            await self._open()
         if len(self.buffer) >= self._demand:
             await self._rest()
             return
@@ -159,6 +162,7 @@ class Lane:
         message = await self._read()
         if message is not None and self._receiver is not None:
             self._quiet_since = None
+            self._is_flowing = loop.time() - self._last_message_at <= FLOWING_SECONDS
             self._last_message_at = loop.time()
             self._problems.gone(self.entity)
             self.buffer.append((message, self._receiver))
@@ -175,6 +179,8 @@ class Lane:
     async def _read(self) -> ServiceBusReceivedMessage | None:
         receiver = self._receiver
         assert receiver is not None
+        missing = self._demand - len(self.buffer)
+        ask(receiver, min(max(missing, CREDIT_FLOWING if self._is_flowing else 1), CREDIT_MAX))
         take_turns(receiver, is_busy=bool(self.buffer or self.in_hand[receiver]))
         try:
             # The iterator ends after READ_SECONDS without a message; the deadline is for one that hangs.
@@ -196,9 +202,8 @@ class Lane:
                 await then()
         await self._has_room.wait()
 
-    async def _open(self, prefetch: int) -> None:
-        receiver = self._make(prefetch)
-        self._receiver, self._prefetch = receiver, prefetch
+    async def _open(self) -> None:
+        self._receiver = receiver = self._make()
         async with sdk_call(OPEN_SECONDS):
             await receiver.__aenter__()
         self.is_broken = False
@@ -237,6 +242,7 @@ class Lane:
 
     async def _give_back(self) -> None:
         """Release what nobody wanted, and take back the credit: what came would be locked unseen."""
+        self._is_flowing = False
         while self.buffer:
             message, receiver = self.take()
             await release(receiver, message)
@@ -252,6 +258,14 @@ async def release(receiver: ServiceBusReceiver, message: ServiceBusReceivedMessa
             handler: Any = receiver._handler
             if handler is not None:  # Closed, and the message released with it.
                 await handler.settle_messages_async(message._delivery_id, message._delivery_tag, "released")
+
+
+def ask(receiver: ServiceBusReceiver, credit: int) -> None:
+    """How many messages may come once those that were asked for have come. The SDK takes this from the number with
+    which a receiver was made, and has no public call to change it."""
+    handler: Any = receiver._handler
+    if handler is not None:
+        handler._link_credit = credit
 
 
 def take_turns(receiver: ServiceBusReceiver, is_busy: bool) -> None:

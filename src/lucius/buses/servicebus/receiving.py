@@ -12,7 +12,7 @@ from azure.servicebus.aio import ServiceBusReceiver
 
 from lucius.buses.servicebus.faults import CALL_ERRORS, Problems, sdk_call
 from lucius.buses.servicebus.held import Held, HeldMessages
-from lucius.buses.servicebus.lane import READ_SECONDS, Lane
+from lucius.buses.servicebus.lane import Lane
 from lucius.buses.servicebus.messages import body_of, id_of, instant_of, only_for, properties_of
 from lucius.domain.time import after
 from lucius.ports.bus import Delivery, DeliveryRef
@@ -30,7 +30,7 @@ SETTLE_SECONDS = 10.0
 LOCK_LEFT_SECONDS_MIN = 0.5
 """A message that has been read ahead and whose lock ends so soon is left to come again."""
 
-MakeReceiver = Callable[[str, str, int, float], ServiceBusReceiver]
+MakeReceiver = Callable[[str, str], ServiceBusReceiver]
 
 
 class Receiving:
@@ -103,11 +103,10 @@ class Receiving:
     def _lane(self, topic: str, name: str) -> Lane:
         lane = self.lanes.get((topic, name))
         if lane is None:
-            make = partial(self._make, topic, name)
             lane = self.lanes[topic, name] = Lane(
                 topic,
                 name,
-                lambda prefetch: make(prefetch, READ_SECONDS),
+                partial(self._make, topic, name),
                 self._problems,
                 self._arrived,
                 self._silence_seconds,
