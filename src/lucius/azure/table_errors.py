@@ -39,8 +39,8 @@ def is_uncertain(error: BaseException) -> bool:
 
 
 def is_broken_connection(error: BaseException) -> bool:
-    """Whether the connection ended before the answer came. Azure's SDK calls it a failed request if no byte of an answer
-    had come, and then too the request may have been carried out."""
+    """Whether the connection ended before the answer came. If no byte of an answer had come, Azure's SDK calls it a
+    failed request, although the request may have been carried out."""
     from azure.core.exceptions import (
         ServiceRequestError,
         ServiceRequestTimeoutError,
