@@ -223,7 +223,7 @@ class Harness:
         raise AssertionError(f"still not settled after {ROUNDS_MAX} rounds")
 
     async def send_rest(self) -> int:
-        batch_ids, self.orchestrator._unfinished = sorted(self.orchestrator._unfinished), set()
+        batch_ids = self.orchestrator.take_unfinished()
         await self.orchestrator.send_ready(batch_ids)
         return len(batch_ids)
 

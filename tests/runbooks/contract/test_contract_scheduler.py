@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from counts_hold import expect_counts_to_hold
 from harness import FAILURE, STILL_POLLING, SUCCESS, Harness, Job, runbook
 
 from lucius.runbooks.core.messages import EVENTS_TOPIC, ORCHESTRATOR
@@ -102,6 +103,10 @@ class ContractScheduler:
         )  # fmt: skip
 
     async def dispatch(self, phase: str, *steps: str, polled: tuple[str, ...] = ()) -> None:
+        await self.make_steps(phase, *steps, polled=polled)
+        await self.announce(phase)
+
+    async def make_steps(self, phase: str, *steps: str, polled: tuple[str, ...] = ()) -> None:
         for key, member in self.members.items():
             for index, name in enumerate(steps):
                 is_polled = name in polled
@@ -115,6 +120,8 @@ class ContractScheduler:
             "UPDATE phase_executions SET status = 'dispatched', dispatched_at = $2 WHERE id = $1",
             self.phases[phase], self.now,
         )  # fmt: skip
+
+    async def announce(self, phase: str) -> None:
         await self.send(
             "phase-due", phaseExecutionId=self.phases[phase], phaseName=phase, offsetMinutes=60,
             dueAt="2027-01-01T00:00:00Z", memberIds=list(self.members.values()),
@@ -300,3 +307,34 @@ async def test_members_of_such_a_runbook_are_not_lucius_to_write(scheduler: Cont
     with pytest.raises(Exception, match="another scheduler keeps the members of runbook moves"):
         await harness.operations.create_batch(NAME, b"Upn,City\nz,Rome\n", harness.clock.now(), "time", "olga")
     assert await harness.rows("SELECT id FROM batches WHERE origin = 'manual'") == []
+
+
+async def test_steps_of_a_phase_whose_message_is_late_wait_for_it(scheduler: ContractScheduler) -> None:
+    """Their rows do not say which batch they are of, so the end of the phase before must not send them."""
+    harness = scheduler.harness
+    await scheduler.detect("a", "b", has_init=False)
+    await scheduler.dispatch("prep", "check")
+    await scheduler.make_steps("go", "tell")
+    await harness.settle()
+    assert sorted(functions(harness)) == ["a check", "b check"]
+    await scheduler.announce("go")
+    await harness.settle()
+    assert sorted(functions(harness)[2:]) == ["a tell", "b tell"]
+    assert await harness.batch_status(scheduler.batch) == "completed"
+    await expect_counts_to_hold(harness)
+
+
+async def test_counts_made_anew_leave_out_what_is_counted_when_it_is_adopted(scheduler: ContractScheduler) -> None:
+    harness = scheduler.harness
+    harness.answer = lambda job: None
+    await scheduler.detect("a", "b", has_init=False)
+    await scheduler.dispatch("prep", "check")
+    await scheduler.make_steps("go", "tell")
+    await harness.run("UPDATE batch_changes SET counted = FALSE")  # As an older program leaves them.
+    await harness.orchestrator.count_anew()
+    assert sorted((await harness.queries.batch(scheduler.batch))["step_counts"].items()) == [
+        ("dispatched", 2),
+        ("pending", 2),
+    ]
+    await scheduler.announce("go")
+    await expect_counts_to_hold(harness)

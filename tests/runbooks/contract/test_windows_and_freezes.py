@@ -72,7 +72,7 @@ async def test_steps_wait_when_the_window_closes_and_what_workers_have_finishes(
     ]
     assert await member_waits(harness) == f"step two waits until {until}.000Z: outside its windows"
     await harness.orchestrator.resume()
-    assert harness.orchestrator._unfinished == set()  # Waiting costs no turns.
+    assert not harness.orchestrator.take_unfinished()  # Waiting costs no turns.
     harness.answer = lambda job: SUCCESS
     await at_hour(harness, 22)
     await harness.orchestrator.resume()

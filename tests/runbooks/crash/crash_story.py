@@ -220,7 +220,7 @@ class Life:
             events = await self._bus.receive([EVENTS_TOPIC], ORCHESTRATOR, 64, LOCK_SECONDS, 0)
             await self._orchestrator.handle(events)
             await self._orchestrator.resume()
-            batch_ids, self._orchestrator._unfinished = sorted(self._orchestrator._unfinished), set()
+            batch_ids = self._orchestrator.take_unfinished()
             await self._orchestrator.send_ready(batch_ids)
             for delivery in await self._bus.receive([JOBS_TOPIC], WORKER, 100, LOCK_SECONDS, 0):
                 self._world.take(json.loads(delivery.body))

@@ -90,11 +90,12 @@ BY_KEY = {
     "a rollback": followups.CHAIN,
     "cancel steps": steps.CANCEL,
     "steps that were made": steps.MADE,
-    "steps without their batch": steps.WITHOUT_BATCH,
+    "steps without their batch": steps.SET_BATCH,
     "pending steps by place": steps.PENDING_BY_PLACE,
     "counts of a batch": step_counts.OF_BATCH,
     "counts of a batch by rows": step_counts.BY_ROWS,
     "counts of what is not adopted": step_counts.NOT_ADOPTED,
+    "counts of what is adopted": step_counts.ADOPTED,
     "change counts": step_counts.CHANGE,
     "resume a batch": steps.CANCELLED_OF_BATCH,
     "limit cancels": steps.CANCEL_PENDING,
@@ -180,7 +181,7 @@ async def test_sqlite_finds_the_rows_by_a_key(sqlite_database: SqliteDatabase, n
 MANY = {
     name: sql
     for name, sql in {**{name: sql for name, (sql, _) in HOT.items()}, **BY_KEY}.items()
-    if sql.startswith("UPDATE") and name != "forgive"  # That one is for one batch at a time.
+    if sql.startswith("UPDATE") and name not in ("forgive", "steps without their batch")  # For one batch at a time.
 }
 
 

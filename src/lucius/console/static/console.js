@@ -53,6 +53,7 @@
       const at = new Date(told);
       if (told.endsWith("Z") && !Number.isNaN(at.getTime())) {
         const isUntouched = field.value === told; // After an exchange, the value no longer follows its default.
+        field.dataset.told = told;
         field.defaultValue = local(at);
         if (isUntouched) field.value = field.defaultValue;
       }
@@ -62,6 +63,10 @@
 
   document.addEventListener("submit", (event) => {
     event.target.querySelectorAll("input[data-moment]").forEach((field) => {
+      if (field.dataset.told && field.value === field.defaultValue) { // An hour that comes twice has no way back.
+        field.value = field.dataset.told;
+        return;
+      }
       const typed = field.value.trim();
       const at = new Date(typed.replace(" ", "T"));
       if (/^\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?$/.test(typed) && !Number.isNaN(at.getTime())) field.value = at.toISOString();

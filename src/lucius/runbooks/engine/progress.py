@@ -95,7 +95,9 @@ def _ready_heads(
             ready.append(head.id)
     if not ready:
         return
-    if len(ready) <= SEND_MAX and (yield from _sends_freely(turn, batch)):
+    # Steps of another scheduler say which batch they are of, and so can be sent, once their phase is adopted.
+    are_adopted = all(running[head.phase_id].member_count is not None for head in heads if head.phase_id in running)
+    if are_adopted and len(ready) <= SEND_MAX and (yield from _sends_freely(turn, batch)):
         turn.next_steps[batch.id] = ready
     else:
         yield from steps.make_ready(ready)

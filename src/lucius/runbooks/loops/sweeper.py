@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
+from itertools import islice
 
 from lucius.clocks import SetBack
 from lucius.domain.runbook_tenants import tenant_of_runbook
@@ -28,6 +29,8 @@ LOOK_SECONDS = 60.0
 
 COUNTED_MAX = 20
 """Batches of which one round makes the counts anew."""
+UNFINISHED_MAX = 5
+"""Batches that one turn sends or cancels more of: each may be hundreds of rows, for which other turns wait."""
 
 
 class Sweeper:
@@ -37,8 +40,8 @@ class Sweeper:
         self.turns = turns
         self._observer = observer
         self._settings = settings
-        self._unfinished: set[int] = set()
-        """Batches that have more to send."""
+        self._unfinished: dict[int, None] = {}
+        """Batches that have more to send or to cancel, those that have waited longest first."""
         self._more = asyncio.Event()
         self._set_back = SetBack()
         self._next_check_at = 0.0
@@ -119,15 +122,11 @@ class Sweeper:
         """Find batches with ready steps that no turn is sending, or with steps that no turn is cancelling: after a
         crash, or when a slot becomes free."""
         now = self.turns.clock.now()
-        self._unfinished |= await self.turns.database.read(lambda: executions.ready_batches(now))
-        self._unfinished |= set(await self.turns.database.read(batches.cancelling))
-        if self._unfinished:
-            self._more.set()
+        ready = await self.turns.database.read(lambda: executions.ready_batches(now))
+        self._add_unfinished({*ready, *(await self.turns.database.read(batches.cancelling))})
 
     def _committed(self, turn: Turn) -> None:
-        if turn.unfinished:
-            self._unfinished |= turn.unfinished
-            self._more.set()
+        self._add_unfinished(turn.unfinished)
         for (runbook, status), count in turn.counts.items():
             self._observer.steps_moved(status, count, runbook)
         if turn.log.batch_ids:
@@ -137,8 +136,21 @@ class Sweeper:
     async def _send_more(self) -> None:
         await self._more.wait()
         self._more.clear()
-        batch_ids, self._unfinished = sorted(self._unfinished), set()
-        await self.send_ready(batch_ids)
+        await self.send_ready(self.take_unfinished())
+
+    def take_unfinished(self) -> list[int]:
+        """The batches of the next turn; if there are more, another turn follows."""
+        batch_ids = list(islice(self._unfinished, UNFINISHED_MAX))
+        for batch_id in batch_ids:
+            del self._unfinished[batch_id]
+        if self._unfinished:
+            self._more.set()
+        return batch_ids
+
+    def _add_unfinished(self, batch_ids: Collection[int]) -> None:
+        if batch_ids:
+            self._unfinished |= dict.fromkeys(sorted(batch_ids))
+            self._more.set()
 
 
 def _count_anew(batch_id: int, turn: Turn) -> Script[None]:

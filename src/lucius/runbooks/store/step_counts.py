@@ -26,7 +26,11 @@ _GROUPS = "s.phase_execution_id, s.step_index, s.step_name, s.status, s.in_fligh
 _COUNT = f"SELECT {_GROUPS}, COUNT(*) FROM phase_executions p JOIN step_executions s ON s.phase_execution_id = p.id"
 BY_ROWS = f"{_COUNT} WHERE p.batch_id = $1 GROUP BY {_GROUPS}"
 NOT_ADOPTED = f"{_COUNT} WHERE p.batch_id = $1 AND p.member_count IS NULL AND s.batch_id = 0 GROUP BY {_GROUPS}"
-"""Steps of another scheduler that the orchestrator has not met yet."""
+"""Steps of another scheduler that the orchestrator has not met yet: they are counted when it adopts them."""
+ADOPTED = (
+    f"{_COUNT} WHERE p.batch_id = $1 AND NOT (p.member_count IS NULL AND s.batch_id = 0)"
+    f" GROUP BY {_GROUPS}"
+)
 READY = (
     "SELECT s.phase_execution_id, s.step_index, s.status, COUNT(*) FROM step_executions s"
     " WHERE s.batch_id = $1 AND s.ready = TRUE GROUP BY s.phase_execution_id, s.step_index, s.status"
@@ -141,7 +145,7 @@ def count_anew(batch_id: int) -> Script[None]:
     """Make the counts of a locked batch anew, from its steps."""
     yield Run(_DROP_OF_BATCH, [(batch_id,)])
     changes = CountChanges()
-    for phase_id, index, name, status, in_flight, count in (yield Fetch(BY_ROWS, [batch_id])):
+    for phase_id, index, name, status, in_flight, count in (yield Fetch(ADOPTED, [batch_id])):
         changes.made(batch_id, (phase_id, index, name), status, bool(in_flight), count)
     yield from changes.write([batch_id])
 

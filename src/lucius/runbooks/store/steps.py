@@ -135,11 +135,10 @@ MADE = (
     "SELECT batch_member_id, step_index FROM step_executions WHERE phase_execution_id = $1"
     " AND batch_member_id = ANY($2::bigint[])"
 )
-WITHOUT_BATCH = (
-    "SELECT step_index, step_name, status, in_flight, COUNT(*) FROM step_executions"
-    " WHERE phase_execution_id = $1 AND batch_id = 0 GROUP BY step_index, step_name, status, in_flight"
+SET_BATCH = (
+    "UPDATE step_executions SET batch_id = $2 WHERE phase_execution_id = $1 AND batch_id = 0"
+    " RETURNING step_index, step_name, status, in_flight"
 )
-_SET_BATCH = "UPDATE step_executions SET batch_id = $2 WHERE phase_execution_id = $1 AND batch_id = 0"
 _DROP_UNBEGUN = (
     "DELETE FROM step_executions WHERE phase_execution_id IN"
     " (SELECT p.id FROM phase_executions p WHERE p.batch_id = $1 AND p.status = 'skipped')"
@@ -289,9 +288,10 @@ def cancel_pending(
 
 def set_batch(phase_id: int, batch_id: int, counts: CountChanges) -> Script[None]:
     """Write the batch of steps, by which they are sent, where another scheduler left it out."""
-    for index, name, status, in_flight, count in (yield Fetch(WITHOUT_BATCH, [phase_id])):
+    # Counted as they are written: the other scheduler may still be making some.
+    adopted = Counter(tuple(row) for row in (yield Fetch(SET_BATCH, [phase_id, batch_id])))
+    for (index, name, status, in_flight), count in adopted.items():
         counts.made(batch_id, (phase_id, index, name), status, bool(in_flight), count)
-    yield Run(_SET_BATCH, [(phase_id, batch_id)])
 
 
 def drop_unbegun(batch_id: int) -> Script[None]:
