@@ -27,10 +27,7 @@ _COUNT = f"SELECT {_GROUPS}, COUNT(*) FROM phase_executions p JOIN step_executio
 BY_ROWS = f"{_COUNT} WHERE p.batch_id = $1 GROUP BY {_GROUPS}"
 NOT_ADOPTED = f"{_COUNT} WHERE p.batch_id = $1 AND p.member_count IS NULL AND s.batch_id = 0 GROUP BY {_GROUPS}"
 """Steps of another scheduler that the orchestrator has not met yet: they are counted when it adopts them."""
-ADOPTED = (
-    f"{_COUNT} WHERE p.batch_id = $1 AND NOT (p.member_count IS NULL AND s.batch_id = 0)"
-    f" GROUP BY {_GROUPS}"
-)
+ADOPTED = f"{_COUNT} WHERE p.batch_id = $1 AND NOT (p.member_count IS NULL AND s.batch_id = 0) GROUP BY {_GROUPS}"
 READY = (
     "SELECT s.phase_execution_id, s.step_index, s.status, COUNT(*) FROM step_executions s"
     " WHERE s.batch_id = $1 AND s.ready = TRUE GROUP BY s.phase_execution_id, s.step_index, s.status"
