@@ -237,6 +237,10 @@ def without_literals(sql: str) -> str:
             "INSERT INTO t (a, b) OUTPUT inserted.id VALUES (@p1, @p2)",
         ),
         (
+            "UPDATE t SET a = $1 WHERE b = $2 RETURNING a, b",
+            "UPDATE t SET a = @p1 OUTPUT inserted.a, inserted.b WHERE b = @p2",
+        ),
+        (
             "INSERT INTO t (a, b) VALUES ($1, 'x') ON CONFLICT (b, a) DO NOTHING",
             "INSERT INTO t (a, b) SELECT @p1, N'x' WHERE NOT EXISTS (SELECT 1 FROM t WITH (UPDLOCK, HOLDLOCK)"
             " WHERE b = N'x' AND a = @p1)",

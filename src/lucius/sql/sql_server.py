@@ -23,6 +23,7 @@ _UPSERT = re.compile(
     r"INSERT INTO (\S+) \(([^()]*)\) VALUES \(([^()]*)\) ON CONFLICT \(([^()]*)\)(?: WHERE (.+?))? DO NOTHING"
 )
 _LOCK = re.compile(r"( FROM \S+)( WHERE .*?)\s+FOR UPDATE( SKIP LOCKED)?")
+_RETURNING_UPDATE = re.compile(r"(UPDATE \w+ SET .*?) (WHERE .*) RETURNING (\w+(?:, \w+)*)")
 _CREATE_IF_MISSING = re.compile(r"CREATE TABLE IF NOT EXISTS (\S+)")
 _TEXT_COLUMN = re.compile(r"(\w+|\x00\d+\x00) TEXT\b")
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -66,7 +67,7 @@ def to_sql_server(sql: str) -> str:
 
     # Texts and quoted names are set aside first: no rule may look into them.
     bare = " ".join(_LITERAL.sub(hold, sql).split())
-    for rule in (_absent_only, _locking):
+    for rule in (_absent_only, _locking, _returning_update):
         bare = rule(bare)
     if bare.startswith("CREATE TABLE"):
         bare = _TEXT_COLUMN.sub(_text_column, bare)
@@ -104,6 +105,16 @@ def _locking(bare: str) -> str:
         return f"{found[1]} WITH ({hints}){found[2]}"
 
     return _LOCK.sub(hinted, bare)
+
+
+def _returning_update(bare: str) -> str:
+    """What an update returns is named before its condition."""
+
+    def with_output(found: re.Match[str]) -> str:
+        columns = ", ".join(f"inserted.{name}" for name in found[3].split(", "))
+        return f"{found[1]} OUTPUT {columns} {found[2]}"
+
+    return _RETURNING_UPDATE.sub(with_output, bare)
 
 
 def _text_column(found: re.Match[str]) -> str:

@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
+from random import Random
 from statistics import median
 
 from lucius.domain.routing import LANE_COUNT, LANE_TOPICS
@@ -23,6 +24,8 @@ from lucius.testing.engine_harness import PATIENCE_SECONDS, EngineHarness, read_
 
 WORKERS = 4
 WORK_SECONDS = 0.02
+"""On average. Work that always took as long would make all workers end at the same moment, and whoever came just then
+would wait for the whole of it: that says nothing about fairness."""
 BETWEEN_SECONDS = 0.04
 AT_ONCE = 200
 END_SECONDS_MAX = 60.0
@@ -110,13 +113,15 @@ async def _waits(harness: EngineHarness, tenants: Sequence[str], taken: dict[str
 
 @asynccontextmanager
 async def _workers(harness: EngineHarness, taken: dict[str, float]) -> AsyncIterator[None]:
+    dice = Random(1)
+
     async def worker() -> None:
         while True:
             for delivery in await harness.bus.receive(LANE_TOPICS, "ocr", 1, 60.0, 1.0):
                 work = read_work(delivery)
                 taken[work.job_id] = asyncio.get_running_loop().time()
                 await harness.ack(work)
-                await asyncio.sleep(WORK_SECONDS)
+                await asyncio.sleep(WORK_SECONDS * dice.uniform(0.5, 1.5))
                 await harness.succeed(work)
 
     tasks = [asyncio.create_task(worker()) for _ in range(WORKERS)]
