@@ -1,8 +1,9 @@
 """Tenants take turns: the messages that wait in one queue, one of each tenant after the other.
 
 This is deficit round robin in which every message costs the same, so nobody has a deficit to carry over. A tenant's own
-messages stay in order. One that comes (back) with a message waits for one message of each tenant that waits already,
-however many those have.
+messages stay in order. A tenant that had nothing to deliver in the last round goes before those that did, with one
+message; then it takes turns like them. So whoever sends now and then waits for no flood, however many tenants have one.
+It cannot starve them: within a round, nobody goes first twice.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ class TenantTurns(Generic[T]):
         """`is_waiting`: false for a message that has left the queue meanwhile; it is skipped, and costs no turn."""
         self._is_waiting = is_waiting
         self._waiting: dict[str, deque[T]] = {}
+        """By tenant of this round, also of those that have nothing left."""
+        self._newcomers: deque[str] = deque()
         self._turns: deque[str] = deque()
 
     def __iter__(self) -> Iterator[T]:
@@ -34,17 +37,13 @@ class TenantTurns(Generic[T]):
 
     def next(self) -> T | None:
         """Take out the message whose turn it is."""
-        while self._turns:
-            tenant = self._turns[0]
-            messages = self._waiting[tenant]
-            found = self._first_waiting(messages)
-            if messages:
-                self._turns.rotate(-1)
-            else:
-                self._turns.popleft()
-                del self._waiting[tenant]
+        while self._newcomers or self._turns:
+            tenant = (self._newcomers or self._turns).popleft()
+            found = self._first_waiting(self._waiting[tenant])
             if found is not None:
+                self._turns.append(tenant)
                 return found
+            del self._waiting[tenant]  # It was served a round ago, or not at all.
         return None
 
     def _first_waiting(self, messages: deque[T]) -> T | None:
@@ -58,5 +57,5 @@ class TenantTurns(Generic[T]):
         messages = self._waiting.get(tenant)
         if messages is None:
             messages = self._waiting[tenant] = deque()
-            self._turns.append(tenant)
+            self._newcomers.append(tenant)
         return messages
