@@ -28,11 +28,13 @@ SDK_LEAVES_SOCKETS = pytest.mark.filterwarnings(
     "ignore::ResourceWarning",
     "ignore:Exception ignored in. <function (StreamWriter|_SelectorTransport).__del__"
     ":pytest.PytestUnraisableExceptionWarning",
-    "ignore:coroutine 'ManagementLink.close' was never awaited:RuntimeWarning",
-    "ignore:Exception ignored in. <coroutine object ManagementLink.close:pytest.PytestUnraisableExceptionWarning",
+    "ignore:coroutine 'ManagementLink.(open|close)' was never awaited:RuntimeWarning",
+    "ignore:Exception ignored in. <coroutine object ManagementLink.(open|close)"
+    ":pytest.PytestUnraisableExceptionWarning",
 )
 """For tests that break connections, or give up opening one on a slow machine: Azure's SDK does not close the sockets of
-such, nor await the closing of all links. Python notices, which may be in any later test on the same event loop."""
+such, nor await the opening and closing of all links. Python notices, which may be in any later test on the same event
+loop."""
 START_SECONDS = 15.0
 AHEAD_SECONDS_MAX = 2_000.0
 

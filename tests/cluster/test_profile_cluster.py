@@ -172,7 +172,7 @@ def _live_and_be_killed(folder: Path) -> None:
     """Leaves a job whose directive nobody has taken."""
     with Profile("cluster", folder, "--no-services") as profile:
         profile.wait_for(r"LUCIUS is up at")
-        Api(profile).submit("before the kill")
+        Api(profile).submit("before-the-kill")
         second = subprocess.run(
             [*LUCIUS, "up", "--profile", "cluster", "--port", "0", "--data", str(profile.data)],
             env=environment({}), capture_output=True, text=True, timeout=60, check=False,
