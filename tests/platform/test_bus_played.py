@@ -112,6 +112,21 @@ async def test_ack_and_result_are_messages_on_the_lanes_reply_topic(
     assert not played.calls, "nothing went over HTTP"
 
 
+async def test_a_directive_that_comes_again_after_its_attempt_is_removed(
+    on_bus: PlayedBus, played: PlayedOrchestrator
+) -> None:
+    """As it does if the service was killed before it could remove it: the RESULT told that it was interrupted."""
+    worked: list[str] = []
+    async with serving(service_of(lambda directive, workspace: worked.append("once")), played, on_bus.bus):
+        await on_bus.send(played.directive())
+        await on_bus.until("ACK", "RESULT")
+        await on_bus.put("again", json.dumps({"lane": LANE, **played.directive()}).encode())
+        async with asyncio.timeout(SECONDS_MAX):
+            while await on_bus.left():
+                await asyncio.sleep(0.05)
+    assert worked == ["once"]
+
+
 async def test_a_cancelled_job_is_learned_of_by_heartbeats_over_http(
     on_bus: PlayedBus, played: PlayedOrchestrator
 ) -> None:
