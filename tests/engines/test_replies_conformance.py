@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 import pytest_asyncio
+from tests.engines import test_temporal_conformance
 from tests.engines.test_engine_conformance import TestMemoryLedgerAndMemoryBus as OnMemory
 from tests.engines.test_engine_conformance import TestPostgresLedgerAndItsBus as OnPostgres
 from tests.engines.test_engine_conformance import TestSqliteLedgerAndItsBus as OnSqlite
@@ -16,7 +17,6 @@ from tests.engines.test_engine_conformance import kill_engine, make_engine
 from tests.engines.test_nats_conformance import TestSqliteLedgerAndNatsBus as OnNats
 from tests.engines.test_servicebus_conformance import OnServiceBus, WholeSuite, shared_bus
 from tests.engines.test_servicebus_conformance import make_engine as make_servicebus_engine
-from tests.engines.test_temporal_conformance import TestTemporalOnSqlite as TemporalOnSqlite
 from tests.engines.test_temporal_conformance import kill_engine as kill_temporal_engine
 from tests.engines.test_temporal_conformance import make_engine as make_temporal_engine
 from tests.engines.test_temporal_conformance import temporal
@@ -95,7 +95,7 @@ class TestRepliesOverTheBusOfPostgres(OverReplies, OnPostgres):
     __test__ = IS_LONG
 
 
-class TestRepliesToTemporal(TemporalOnSqlite):
+class TestRepliesToTemporal(test_temporal_conformance.TestTemporalOnSqlite):
     __test__ = IS_LONG
 
     @pytest.fixture
