@@ -131,12 +131,11 @@ class Worker:
             self._metrics.directive(seen.lower())
             if seen is Seen.NEW:
                 work = await self._attempt(delivery, directive)
-            elif seen is Seen.SETTLED:
-                # Redelivered although it is settled: an ACK makes the orchestrator remove it from the bus, unless replicas
-                # remove directives themselves.
-                if await delivery.claim():
-                    await self._send("ACK", directive, self._acked(), ACK_SECONDS_MAX)
-                    await delivery.complete()
+            elif seen is Seen.SETTLED and await delivery.claim():
+                # Redelivered although it is settled. Where replicas do not remove directives themselves, an ACK makes the
+                # orchestrator do so.
+                await self._send("ACK", directive, self._acked(), ACK_SECONDS_MAX)
+                await delivery.complete()
         except StoreFailed as error:
             self._health.store_failed(str(error))
             log.error("%s: not started, because it could not be recorded: %s", directive.label, error)
