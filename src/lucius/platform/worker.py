@@ -132,8 +132,8 @@ class Worker:
             if seen is Seen.NEW:
                 work = await self._attempt(delivery, directive)
             elif seen is Seen.SETTLED and await delivery.claim():
-                # Redelivered although it is settled. Where replicas do not remove directives themselves, an ACK makes the
-                # orchestrator do so.
+                # Redelivered although it is settled. Where replicas do not remove directives themselves, an ACK makes
+                # the orchestrator do so.
                 await self._send("ACK", directive, self._acked(), ACK_SECONDS_MAX)
                 await delivery.complete()
         except StoreFailed as error:
