@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -18,6 +19,7 @@ from lucius.buses.sql.store import (
 )
 from lucius.buses.sql.taking import Taking
 from lucius.buses.sql.upkeep import Upkeep
+from lucius.buses.sql.vacuum import Vacuum
 from lucius.buses.waiting import Waiting
 from lucius.domain.time import Instant, after
 from lucius.ports.bus import (
@@ -78,9 +80,12 @@ class SqlBus:
         self._stop_listening: Callable[[], None] = lambda: None
         self._taking = Taking(self._store, clock)
         self._upkeep = Upkeep(clock, dead_seconds)
+        self._vacuum = Vacuum(self._store)
+        self._vacuuming: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> SqlBus:
         await self._refresh()
+        self._vacuuming = asyncio.create_task(self._vacuum.run(), name="vacuum of messages")
         self._stop_listening = self._wakeups.listen(
             SUBSCRIPTION, lambda subscription_id: self._waiting.wake(int(subscription_id)), self._waiting.wake_all
         )
@@ -90,6 +95,9 @@ class SqlBus:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop_listening()
+        if self._vacuuming is not None:
+            self._vacuuming.cancel()
+            await asyncio.gather(self._vacuuming, return_exceptions=True)
 
     async def declare(self, subscriptions: Sequence[Subscription]) -> None:
         wanted = sorted(subscriptions, key=lambda s: (s.topic, s.name))
@@ -154,6 +162,8 @@ class SqlBus:
 
     def _written(self, messages: Sequence[Message], settled: Sequence[DeliveryRef], are_unique: bool) -> Script[None]:
         now = self._clock.now()
+        if messages or settled:
+            self._vacuum.used()
         if are_unique:
             # What is settled in the transaction that publishes it was never there. It could not be settled by a
             # statement that is run together with the one that publishes it.

@@ -17,6 +17,9 @@ DECLARE = (
 SUBSCRIPTIONS = (
     "SELECT subscription_id, topic, name, filter, delivery_max, ttl_seconds, keeps_dead_bodies FROM subscriptions"
 )
+DEAD_ROWS = "SELECT n_dead_tup, n_live_tup FROM pg_stat_user_tables WHERE relid = 'messages'::regclass"
+VACUUM = "VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE FALSE) messages"
+"""Truncation would lock the whole table; who vacuums it already is not waited for."""
 PING = "SELECT message_seq FROM messages LIMIT 1"
 SUBSCRIPTIONS_OF = f"{SUBSCRIPTIONS} WHERE topic = ANY($1::text[])"
 
