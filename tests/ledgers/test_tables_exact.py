@@ -16,9 +16,20 @@ from tests.long_form import IS_LONG, sized
 from tests.tables_ledger import open_ledger, opened_ledger
 
 from lucius.azure.keys import key_fault
+from lucius.domain.job import Job
 from lucius.domain.search import SearchValue
 from lucius.ledgers.tables import TablesLedger
-from lucius.ports.ledger import Closing, Committed, Conflict, Duplicate, JobFilter, Saturated, Webhook
+from lucius.ports.ledger import (
+    Closing,
+    Committed,
+    Conflict,
+    Duplicate,
+    JobFilter,
+    LedgerUnavailable,
+    Saturated,
+    UnreadableJob,
+    Webhook,
+)
 from lucius.testing.ledger_driver import LedgerDriver, heartbeat, result
 from lucius.testing.samples import START, ManualClock, tenant_limit
 
@@ -182,3 +193,27 @@ async def test_large_texts_are_in_blobs_until_their_job_is_pruned(azurite: Azuri
             for partition in (job.job_id, "INFLIGHT", *(f"INDEX:{shard}" for shard in range(8))):
                 left = await table.rows(partition, limit=1_000)
                 assert not [row for row in left if job.job_id in f"{row.key} {row.values.get('jobId')}"]
+
+
+@pytest.mark.parametrize("layout", ["ledger", "table"])
+async def test_a_job_whose_blob_is_gone_is_unreadable_and_is_pruned(azurite: Azurite, layout: str) -> None:
+    """Lists show the others; while the blobs cannot be asked at all, the ledger is unavailable."""
+    clock = ManualClock()
+    async with opened_ledger(azurite, layout) as ledger:
+        store, driver = ledger.store, LedgerDriver(ledger, clock)
+        other = await driver.create(key="other")
+        job = await driver.create(input_ref=Raw(b'"' + b"x" * 40_000 + b'"'), key="large")
+        [blob] = await store.blobs.names(store.container, "", 10)
+        await store.blobs.delete(store.container, blob)
+        listed = await ledger.jobs(JobFilter(), 10, None)
+        assert [type(one) for one in listed] == [UnreadableJob, Job]
+        assert blob in str(listed[0])
+        assert await ledger.load([job.job_id, other.job_id]) == {other.job_id: other}
+        await driver.fail(job)
+        clock.advance(10)
+        assert await ledger.prune(clock.now(), 10) == 1
+        assert await ledger.jobs(JobFilter(), 10, None) == [other]
+        await driver.create(input_ref=Raw(b'"' + b"y" * 40_000 + b'"'), key="lost")
+        await store.blobs._service.delete_container(store.container)
+        with pytest.raises(LedgerUnavailable, match="ContainerNotFound"):
+            await ledger.jobs(JobFilter(), 10, None)

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from lucius.azure.blob_errors import (
     BlobConflict,
+    BlobContainerNotFound,
     BlobFailed,
     BlobForbidden,
     BlobNotFound,
@@ -29,6 +30,7 @@ __all__ = [
     "Blob",
     "BlobAccount",
     "BlobConflict",
+    "BlobContainerNotFound",
     "BlobFailed",
     "BlobForbidden",
     "BlobNotFound",

@@ -195,7 +195,7 @@ class TablesLedger:
                 values = {} if own is None else await self.store.unpack(own.values)
                 by_key |= {key: one for table, _, key, one in decode_redo(values.get("redo")) if table == place.table}
             by_seq = sorted([(one["last_seq"], await self.store.unpack(one)) for one in by_key.values()], key=_first)
-            events = [event for seq, one in by_seq for event in sql_rows.read_events((seq, one["payload"]))]
+            events = [event for seq, one in by_seq for event in sql_rows.read_events((seq, one.get("payload")))]
             return [event for event in events if event.seq > after_seq][:limit]
         return []
 

@@ -12,19 +12,19 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from lucius.azure.blob import BlobAccount, BlobConflict
+from msgspec.structs import replace
+
+from lucius.azure.blob import BlobAccount, BlobConflict, BlobContainerNotFound, BlobNotFound
 from lucius.azure.keys import part, prefix_end
 from lucius.azure.tables import TEXT_CHARS_MAX, Delete, Put, Row, Table, TableAccount, TableNotFound, Write
 from lucius.ledgers.tables.hints import newest_first
 from lucius.ledgers.tables.layouts import SHARDS, JobRef, Layout, Place, shard_of
-from lucius.ledgers.tables.rows import VOID, CoreRows
+from lucius.ledgers.tables.rows import BLOB, VOID, CoreRows
 
 REQUESTS_AT_ONCE = 24
 TENANTS_REMEMBERED_MAX = 20_000
 TEXT_BYTES_MAX = 64 * 1024 * 1024
 BLOBS_OF_JOB_MAX = 5_000
-BLOB = "_blob"
-"""What the column that names a blob ends with."""
 WRITES_MAX = 95
 OPERATORS = "operators"
 
@@ -92,14 +92,20 @@ class Store:
 
     async def read_core(self, ref: JobRef) -> CoreRows | None:
         """One request, and one for each blob."""
+        core = await self.read_packed_core(ref)
+        if core is None:
+            return None
+        return replace(core, by_name={name: await self.unpack(values) for name, values in core.by_name.items()})
+
+    async def read_packed_core(self, ref: JobRef) -> CoreRows | None:
+        """One request. What is in blobs stays there."""
         place, own_key = self.layout.core(ref), self.layout.core_key(ref)
         found = await self.table(place).rows(place.partition, own_key, prefix_end(own_key), limit=1_000)
         named = {row.key.removeprefix(own_key).lstrip(":"): row for row in found}
         own = named.get("")
         if own is None or own.values.get("status") == VOID:
             return None
-        unpacked = {name: await self.unpack(row.values) for name, row in named.items()}
-        return CoreRows(job_id=ref.job_id, etag=own.etag, by_name=unpacked)
+        return CoreRows(job_id=ref.job_id, etag=own.etag, by_name={name: row.values for name, row in named.items()})
 
     async def read_own(self, ref: JobRef, columns: Sequence[str]) -> Row | None:
         """The job's own row; None also for one that only keeps a job from being created."""
@@ -186,12 +192,19 @@ class Store:
         return packed
 
     async def unpack(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A column whose blob is gone stays as it is."""
         named = [name for name in values if name.endswith(BLOB)]
         if not named:
             return values
         unpacked = dict(values)
         for name in named:
-            blob = await self.blobs.read(self.container, unpacked.pop(name), TEXT_BYTES_MAX)
+            try:
+                blob = await self.blobs.read(self.container, values[name], TEXT_BYTES_MAX)
+            except BlobContainerNotFound:
+                raise
+            except BlobNotFound:
+                continue
+            del unpacked[name]
             unpacked[name.removesuffix(BLOB)] = blob.content.decode()
         return unpacked
 

@@ -8,13 +8,15 @@ from msgspec.structs import replace
 
 from lucius.azure.keys import instant, key, prefix_end, read_part
 from lucius.azure.tables import Put, Row, TableConflict, TableNotFound
-from lucius.domain.time import Instant
+from lucius.domain.time import Instant, after
 from lucius.ledgers.tables import hints, rows
 from lucius.ledgers.tables.layouts import SHARDS, JobRef, shard_of
 from lucius.ledgers.tables.store import Store
 from lucius.ports.ledger import Webhook
 
 ALL_HINTS_MAX = 1_000_000
+HINT_SECONDS_MAX = 60.0
+"""How long a hint may be without its webhook."""
 
 
 class Webhooks:
@@ -37,7 +39,7 @@ class Webhooks:
             if tenants_max <= 0:
                 break
             listed = sorted(by_tenant[tenant_id], key=lambda row: row.key)
-            pending = await self._store.each(self._pending, listed)
+            pending = await self._store.each(lambda hint: self._pending(hint, now), listed)
             due = [one for one in pending if one is not None and one.next_at <= now][:per_tenant_max]
             found += due
             tenants_max -= bool(due)
@@ -68,9 +70,13 @@ class Webhooks:
                 seen += 1
             first = prefix_end(prefix)
 
-    async def _pending(self, hint: Row) -> Webhook | None:
+    async def _pending(self, hint: Row, now: Instant) -> Webhook | None:
         found = await self._read(JobRef(hint.values["jobId"], hint.values["tenant_id"]))
         if found is None:
+            # Its job ends just now, or a crash has left the hint: of an end that was never written, or of a job that
+            # was pruned.
+            if after(_time_of(hint), HINT_SECONDS_MAX) <= now:
+                await self._store.write_index({}, {shard_of(hint.values["jobId"]): [hint.key]})
             return None
         webhook, row = found
         if row.values["status"] != "PENDING":
@@ -113,7 +119,7 @@ class Webhooks:
 
         earliest = min(latest)
         listed = await self._store.read_hints("WEBHOOK", limit=ALL_HINTS_MAX)
-        await self._store.each(shorten, [hint for hint in listed if int(hint.key.split(":")[2]) > earliest])
+        await self._store.each(shorten, [hint for hint in listed if _time_of(hint) > earliest])
 
     async def _write(self, ref: JobRef, before: Webhook | None, webhook: Webhook, etag: str | None) -> bool:
         shard, is_pending = shard_of(ref.job_id), webhook.next_at > 0
@@ -134,6 +140,10 @@ class Webhooks:
         place, name = self._store.layout.core(ref), self._store.layout.core_key(ref, "WEBHOOK")
         row = await self._store.table(place).get(place.partition, name)
         return None if row is None else (rows.read_webhook(await self._store.unpack(row.values)), row)
+
+
+def _time_of(hint: Row) -> Instant:
+    return int(hint.key.split(":")[2])
 
 
 def _tenant_of(hint: Row) -> str:
