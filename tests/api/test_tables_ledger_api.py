@@ -49,6 +49,25 @@ async def test_jobs_run_are_found_operated_on_and_audited(
     assert set(await ledger.statuses([job_id, cancelled])) == {job_id, cancelled}
 
 
+async def test_a_tenant_may_have_any_name_that_the_contract_allows(
+    azurite: Azurite, ledger: TablesLedger, open_api: Any
+) -> None:
+    """Azure's keys have an end: 128 characters of Chinese are 1,152 once they are percent-encoded."""
+    api = await open_api(
+        ledger=f"aztables:{ledger.store.layout.name}", bus="memory", storage_connection=azurite.connection,
+        table_prefix=ledger.store.prefix,
+    )  # fmt: skip
+    long, like = "漢" * 128, "漢" * 127 + "字"
+    job_id, other = await api.accepted(tenant_id=long), await api.accepted(tenant_id=like)
+    await api.work()
+    await api.operate(other, "cancel", {"reason": "a test"})
+    for tenant_id, expected in {long: job_id, like: other}.items():
+        listed = (await api.client.get("/v1/jobs", params={"tenant_id": tenant_id})).json()["items"]
+        assert [job["jobId"] for job in listed] == [expected]
+    counts = await ledger.counts_by_tenant(0, None)
+    assert counts == {long: {"ACCEPTED": 1, "SUCCEEDED": 1}, like: {"ACCEPTED": 1, "CANCELLED": 1}}
+
+
 def test_commands_create_check_copy_and_prune_tables(azurite: Azurite, tmp_path: Path) -> None:
     prefix = new_prefix()
     on_tables = {

@@ -177,7 +177,7 @@ async def _crash_at(azurite: Azurite, layout: str, write: int) -> bool:
     return not is_over
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("layout", ["ledger", "table"])
 async def test_crash_at_any_write_is_repaired(azurite: Azurite, layout: str) -> None:
     step = 1 if IS_LONG else 37

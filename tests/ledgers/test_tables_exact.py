@@ -16,14 +16,18 @@ from tests.long_form import IS_LONG, sized
 from tests.tables_ledger import open_ledger, opened_ledger
 
 from lucius.azure.keys import key_fault
+from lucius.bootstrap.operator_stores import tables_stores
+from lucius.domain.inputs import PublishHeld
 from lucius.domain.job import Job
 from lucius.domain.search import SearchValue
 from lucius.ledgers.tables import TablesLedger
+from lucius.ports.console_views import SavedView
 from lucius.ports.ledger import (
     Closing,
     Committed,
     Conflict,
     Duplicate,
+    HeldLine,
     JobFilter,
     LedgerUnavailable,
     Saturated,
@@ -129,10 +133,18 @@ async def test_a_write_whose_answer_was_lost_is_recognised(azurite: Azurite, lay
             assert await direct.counts(START, None) == {"ACCEPTED": 1, "SUCCEEDED": 1}
 
 
+ODD = "a/b\\c#d?e'f%g:h\tü \N{GRINNING FACE}"
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
-async def test_every_key_that_is_sent_keeps_azures_rules(azurite: Azurite, layout: str) -> None:
-    """Azurite is laxer, so the keys are read from the requests."""
-    clock, odd = ManualClock(), "a/b\\c#d?e'f%g:h\tü \N{GRINNING FACE}"
+@pytest.mark.parametrize(
+    "odd", [ODD, "漢" * 128, "\N{GRINNING FACE}" * 128, "@" * 128], ids=["odd", "chinese", "emoji", "at"]
+)
+async def test_every_key_that_is_sent_keeps_azures_rules(azurite: Azurite, layout: str, odd: str) -> None:
+    """Azurite is laxer, so the keys are read from the requests. Texts are as long as they may be."""
+    clock = ManualClock()
+    tenant, like = odd, f"{odd[:-1]}x"
+    service = "s" * 64
     async with opened_ledger(azurite, layout) as ledger:
         sent: list[str] = []
         ledger.store.account.observers.append(lambda method, url, body: sent.append(f"{unquote(url)} {body}"))
@@ -140,18 +152,42 @@ async def test_every_key_that_is_sent_keeps_azures_rules(azurite: Azurite, layou
         driver = LedgerDriver(ledger, clock)
         webhook_at = START + 1
         job = await driver.create(
-            tenant_id=odd, key=odd, correlation_id=odd, request_type=odd, searchable=(SearchValue(odd, odd),),
-            limits=(tenant_limit(5, odd),),
+            tenant_id=tenant, key=odd, correlation_id=odd, request_type=odd, searchable=(SearchValue(odd, odd),),
+            limits=(tenant_limit(5, tenant),), steps=[service],
         )  # fmt: skip
-        webhook = Webhook(job_id=job.job_id, url="https://client.example", tenant_id=odd, next_at=webhook_at)
+        await ledger.count_refused(START, {tenant: 1})
+        assert await ledger.inflight() == {"global": 1, "mode:DEFAULT": 1, f"tenant:{tenant}": 1}
+        webhook = Webhook(job_id=job.job_id, url="https://client.example", tenant_id=tenant, next_at=webhook_at)
         job = await driver.succeed(job, webhook)
-        failed = await driver.fail(await driver.create(tenant_id=odd, key=odd + "2", redrive_of=odd))
+        assert await ledger.webhooks_due(webhook_at, "", 10, 10) == [webhook]
+        failed = await driver.fail(await driver.create(tenant_id=tenant, key=odd + "2", redrive_of=odd))
         await ledger.dismiss(Closing(job_id=failed.job_id, at=START, by=odd, reason=odd))
-        assert [one.job_id for one in await ledger.jobs(JobFilter(tenants=(odd,), request_type=odd), 10, None)] == [
-            job.job_id
-        ]
+
+        held = await driver.create(tenant_id=tenant, key=odd + "3", steps=[service])
+        held = await driver.tell(held, PublishHeld(service, 1))
+        line = HeldLine(tenant, held.spec.routing.lane, service)
+        assert await ledger.held_lines(10) == [line]
+        assert await ledger.held(line, held.engine, 10) == [held.job_id]
+        other = await driver.create(tenant_id=like, key=odd)
+
+        for tenants, expected in {(tenant,): [held, failed, job], (like,): [other]}.items():
+            assert await ledger.jobs(JobFilter(tenants=tenants), 10, None) == expected
+        assert await ledger.jobs(JobFilter(tenants=(tenant,), request_type=odd), 10, None) == [job]
+        assert await ledger.counts_by_tenant(START, None) == {
+            tenant: {"ACCEPTED": 3, "SUCCEEDED": 1, "FAILED_FINAL": 1, "REFUSED": 1},
+            like: {"ACCEPTED": 1},
+        }
+        assert await ledger.inflight() == {"global": 2, "mode:DEFAULT": 2, f"tenant:{tenant}": 1, f"tenant:{like}": 1}
+        assert await ledger.slots.recount() == 0
+        for one in (held, other):
+            await driver.cancel((await ledger.load([one.job_id]))[one.job_id])
+        assert await ledger.inflight() == {}
+        views = tables_stores(ledger).console_views
+        view = SavedView(name=odd[:60], query=odd, created_at=START)
+        assert await views.save("o" * 64, "jobs", view, 10)
+        assert await views.all("o" * 64, "jobs") == [view]
         await ledger.webhook_done(replace(webhook, attempts=1, next_at=0), delivered=True)
-        assert await ledger.prune(START + 10**9, 10) == 2
+        assert await ledger.prune(START + 10**9, 10) == 4
         assert sent
         faults = {key: fault for key in keys if (fault := key_fault(key)) is not None}
         assert len(keys) > 30

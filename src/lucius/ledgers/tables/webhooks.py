@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from lucius.azure.keys import instant, key, prefix_end, read_part
+from lucius.azure.keys import instant, key, part, prefix_end
 from lucius.azure.tables import Put, Row, TableConflict, TableNotFound
 from lucius.domain.time import Instant, after
 from lucius.ledgers.tables import hints, rows
@@ -33,7 +33,7 @@ class Webhooks:
                 await self._collect(shard, now, ("", middle), tenants_max, per_tenant_max, by_tenant)
 
         await self._store.each(of_shard, range(SHARDS))
-        tenants = sorted(by_tenant, key=lambda tenant: (tenant <= after_tenant, tenant))
+        tenants = sorted(by_tenant, key=lambda tenant: (part(tenant) <= part(after_tenant), part(tenant)))
         found: list[Webhook] = []
         for tenant_id in tenants:
             if tenants_max <= 0:
@@ -61,7 +61,7 @@ class Webhooks:
             page = await self._store.read_hints("WEBHOOK", first, end, limit=1, shards=[shard])
             if not page:
                 return
-            tenant_id = _tenant_of(page[0])
+            tenant_id = page[0].values["tenant_id"]
             prefix = hints.webhooks_of(tenant_id)
             last = key(prefix, instant(now + 1))
             listed = await self._store.read_hints(prefix, "", last, limit=per_tenant_max, shards=[shard])
@@ -144,7 +144,3 @@ class Webhooks:
 
 def _time_of(hint: Row) -> Instant:
     return int(hint.key.split(":")[2])
-
-
-def _tenant_of(hint: Row) -> str:
-    return read_part(hint.key.split(":")[1])
