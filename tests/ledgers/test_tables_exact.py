@@ -220,10 +220,10 @@ async def test_large_texts_are_in_blobs_until_their_job_is_pruned(azurite: Azuri
         job = await driver.tell(job, result(job, artifacts=large))
         assert await driver.read(job) == job
         assert bytes((await driver.read(job)).steps[0].artifacts) == bytes(large)
-        assert await store.blobs.names(store.container, f"{job.job_id}/", 10)
+        assert await store.blobs.names(store.container, store.blob_prefix(job.job_id), 10)
         clock.advance(10)
         assert await ledger.prune(clock.now(), 10) == 1
-        assert await store.blobs.names(store.container, f"{job.job_id}/", 10) == []
+        assert await store.blobs.names(store.container, store.blob_prefix(job.job_id), 10) == []
         for name in store.table_names():
             table = store.account.table(name)
             for partition in (job.job_id, "INFLIGHT", *(f"INDEX:{shard}" for shard in range(8))):

@@ -1,7 +1,8 @@
 """The tables of a ledger, and the blobs that hold what is too large for a row.
 
 A text of more than 64 KiB goes to a blob, and the row refers to it (a claim check). The name of the blob is that of the
-job and of its content, so writing it twice does nothing, and everything of a job is deleted by the job's id.
+layout, because both may be in one account with copies of the same jobs, of the job and of its content; so writing it
+twice does nothing, and everything of a job is deleted by the job's id.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ class Store:
         packed = dict(values)
         for name, text in large.items():
             content = text.encode()
-            blob = f"{part(job_id)}/{sha256(content).hexdigest()}"
+            blob = self.blob_prefix(job_id) + sha256(content).hexdigest()
             with suppress(BlobConflict):  # The same content, written before.
                 await self.blobs.write(self.container, blob, content, overwrite=False)
             packed[name] = None
@@ -208,8 +209,12 @@ class Store:
             unpacked[name.removesuffix(BLOB)] = blob.content.decode()
         return unpacked
 
+    def blob_prefix(self, job_id: str) -> str:
+        """What the names of a job's blobs begin with."""
+        return f"{self.layout.name}/{part(job_id)}/"
+
     async def delete_blobs(self, job_id: str) -> None:
-        for name in await self.blobs.names(self.container, f"{part(job_id)}/", BLOBS_OF_JOB_MAX):
+        for name in await self.blobs.names(self.container, self.blob_prefix(job_id), BLOBS_OF_JOB_MAX):
             await self.blobs.delete(self.container, name)
 
 
