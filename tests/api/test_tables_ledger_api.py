@@ -13,6 +13,7 @@ from msgspec import Raw
 from tests.azurite import Azurite
 from tests.tables_ledger import new_prefix, open_ledger, opened_ledger
 
+from lucius.azure.blob import BlobAccount
 from lucius.bootstrap import open_app
 from lucius.cli.main import cli
 from lucius.domain.job import Job
@@ -91,12 +92,23 @@ def test_commands_create_check_copy_and_prune_tables(azurite: Azurite, tmp_path:
     assert "lucius db upgrade" in said
     code, said = _lucius("db", "upgrade", **on_tables)
     assert (code, f"created {prefix}ledger, {prefix}operators" in said) == (0, True)
-    assert "every table is there" in _lucius("db", "upgrade", **on_tables)[1]
+    assert "every table is there, and the container" in _lucius("db", "upgrade", **on_tables)[1]
+    assert _lucius("db", "verify", **on_tables)[0] == 0
+    asyncio.run(_delete_container(azurite, f"{prefix}-ledger"))
+    code, said = _lucius("db", "verify", **on_tables)
+    assert code != 0
+    assert f"container {prefix}-ledger" in said
+    assert _lucius("db", "upgrade", **on_tables)[0] == 0
     assert _lucius("db", "verify", **on_tables)[0] == 0
     assert _lucius("db", "upgrade", "--data", str(tmp_path))[0] == 0
     source = f"sqlite:///{tmp_path}/lucius.db"
     assert _lucius("db", "copy", source, **on_tables) == (0, "0 jobs copied; 0 were there already.\n")
     assert _lucius("prune", "--offline", "--yes", "--older-than", "1d", **on_tables) == (0, "0 jobs removed.\n")
+
+
+async def _delete_container(azurite: Azurite, name: str) -> None:
+    async with BlobAccount.connected(azurite.connection) as account:
+        await account._service.delete_container(name)
 
 
 async def _some_jobs(ledger: TablesLedger) -> list[Job]:

@@ -179,6 +179,14 @@ class BlobAccount:
         except BlobConflict:
             return
 
+    async def has_container(self, container: str) -> bool:
+        try:
+            async with self._call(container, ""):
+                await self._service.get_container_client(container).get_container_properties()
+        except BlobContainerNotFound:
+            return False
+        return True
+
     def lease(self, container: str, name: str) -> BlobLease:
         """A lease of a blob that exists: nobody else can have one while it lasts."""
         from azure.storage.blob.aio import BlobLeaseClient

@@ -406,14 +406,20 @@ class TablesLedger:
         return await self.store.create()
 
     @_asks_azure
-    async def missing_tables(self) -> list[str]:
+    async def missing(self) -> list[str]:
+        """What `create_tables` would create."""
         known = {name.lower() for name in await self.store.account.table_names()}
-        return [name for name in self.store.table_names() if name not in known]
+        missing = [f"table {name}" for name in self.store.table_names() if name not in known]
+        has_container = await self.store.blobs.has_container(self.store.container)
+        return missing if has_container else [*missing, f"container {self.store.container}"]
 
     @_asks_azure
     async def health(self) -> str:
         place = self.store.layout.slots()
         await self.store.table(place).get(place.partition, "HEALTH", [])
+        if not await self.store.blobs.has_container(self.store.container):
+            name = f"{self.store.container} of {self.store.blobs.account}"
+            raise LedgerUnavailable(f"the container {name} is missing; create it with `lucius db upgrade`")
         return f"Azure Tables, layout {self.store.layout.name}, of {self.store.account.account}"
 
     def _log_unreadable(self, job: Job | UnreadableJob) -> None:
