@@ -31,7 +31,7 @@ from lucius.testing.samples import CLAIM_SECONDS, START, ManualClock, global_lim
 LIMITS = (tenant_limit(100), global_limit(100))
 LATER_SECONDS = 120.0
 OF_ALL_JOBS = ("SCOPE:", "MINUTE:", "HOUR:")
-HINTS_THAT_GO = ("JOB:", "TENANT:", "TYPE:", "CORRELATION:", "ENDED:", "VOID:", "WEBHOOK:")
+HINTS_THAT_GO = ("JOB:", "TENANT:", "TYPE:", "CORRELATION:", "KEY:", "ENDED:", "VOID:", "WEBHOOK:")
 LARGE = Raw(b'{"text":"' + b"x" * 40_000 + b'"}')
 WRITES_MAX = 500
 

@@ -8,6 +8,8 @@ import pytest
 from msgspec.structs import replace
 from tests.azurite import Azurite
 from tests.engines.test_engine_conformance import SETTINGS
+from tests.memory_tables import MemoryAccount, MemoryTable, NoBlobs
+from tests.tables_cost import REQUESTS_MAX, Meter
 from tests.tables_ledger import opened_ledger
 
 from lucius.buses.memory import MemoryBus
@@ -18,7 +20,7 @@ from lucius.domain.errors import CallerError
 from lucius.domain.inputs import Acked, Resulted
 from lucius.domain.job import JobStatus
 from lucius.engines.outbox.engine import OutboxEngine
-from lucius.ledgers.tables import TablesLedger, lists
+from lucius.ledgers.tables import LAYOUTS, TablesLedger, lists
 from lucius.ports.bus import Bus
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine
@@ -79,6 +81,39 @@ async def test_a_job_of_three_steps_costs_few_requests(azurite: Azurite, togethe
             assert (await harness.job(job_id)).status is JobStatus.SUCCEEDED
         print(f"\n{len(requests)} requests of a job, ACK and RESULT {'together' if together else 'apart'}")
         assert len(requests) <= maximum, "\n".join(requests)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_a_key_is_found_among_many_tenants_with_few_requests(
+    layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In tables in memory. Each tenant may use the same key; a redrive has no claim on its job's."""
+    account, blobs, clock = MemoryAccount(), NoBlobs(), ManualClock()
+    async with TablesLedger(account, blobs, LAYOUTS[layout]) as ledger:  # type: ignore[arg-type]
+        await ledger.create_tables()
+        driver = LedgerDriver(ledger, clock)
+        changes = [driver.creation(key="same", tenant_id=f"tenant-{place}") for place in range(500)]
+        changes += [driver.creation(key="rare", tenant_id="tenant-7")]
+        await ledger.commit(changes)
+        rare, newest = changes[-1].after.job_id, [change.after.job_id for change in changes[-2:-12:-1]]
+        failed = await driver.fail((await ledger.load([rare]))[rare])
+        await driver.create(key="rare", tenant_id="tenant-7", claims=False, redrive_of=failed.job_id)
+        meter = Meter(monkeypatch, MemoryTable)
+        for key, tenants, expected in (
+            ("rare", None, [rare]),
+            ("rare", ("tenant-7",), [rare]),
+            ("rare", ("tenant-8",), []),
+            ("same", None, newest),
+            ("same", tuple(f"tenant-{place}" for place in range(500)), newest),
+            ("none", None, []),
+        ):
+            meter.requests = 0
+            found = await ledger.jobs(JobFilter(idempotency_key=key, tenants=tenants), 10, None)
+            assert [job.job_id for job in found] == expected
+            assert meter.requests <= REQUESTS_MAX, key
+            if expected:
+                [last] = await ledger.jobs(JobFilter(idempotency_key=key), 1, expected[-2] if expected[1:] else None)
+                assert last.job_id == expected[-1]
 
 
 async def test_a_filter_that_would_need_a_scan_is_refused_by_name(
