@@ -102,7 +102,7 @@ async def test_of_writers_on_one_job_one_at_a_time_succeeds(azurite: Azurite, la
         assert await one.commit([driver.change(job, heartbeat(job, 0.9))]) == [Conflict()]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", ["ledger", "table"])
 @pytest.mark.parametrize("lost", range(7))
 async def test_a_write_whose_answer_was_lost_is_recognised(azurite: Azurite, layout: str, lost: int) -> None:
     """The proxy passes the request on and answers 503; what the SDK then sends again is refused by Azure."""
