@@ -83,7 +83,7 @@ class Stores:
         if is_on_tables(self._settings):
             async with self._tables() as tables:
                 await prepare_tables(tables, creates=False)
-                return "every table is there"
+                return "every table is there, and the container"
         async with self._needed() as database:
             if database is None:
                 return self._absence
