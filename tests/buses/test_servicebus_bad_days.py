@@ -14,7 +14,6 @@ from tests.servicebus_server import SDK_LEAVES_SOCKETS, ProvisionedBus, ServerTh
 
 from lucius.ports.bus import Bus, BusUnavailable, Subscription
 from lucius.testing.bus_publishing import ids, message, ref
-from lucius.testing.servicebus.refusals import entity_full
 from lucius.testing.servicebus.tokens import SharedKey
 
 pytestmark = SDK_LEAVES_SOCKETS
@@ -71,6 +70,18 @@ async def until_unavailable(bus: Bus, words: str) -> None:
             await bus.health()
         except BusUnavailable as error:
             said = str(error)
+
+
+async def still_said(bus: Bus, words: str, caplog: pytest.LogCaptureFixture) -> None:
+    """However often somebody looks: looking is not sending."""
+    for _ in range(2):
+        with pytest.raises(BusUnavailable, match=words):
+            await bus.health()
+    assert works_again(caplog) == ""
+
+
+def works_again(caplog: pytest.LogCaptureFixture) -> str:
+    return "\n".join(one.getMessage() for one in caplog.records if "works again" in one.getMessage())
 
 
 async def published(bus: Bus, name: str) -> None:
@@ -155,23 +166,30 @@ async def test_lock_whose_renewal_waits_behind_the_settlement_is_no_error(
     assert await asyncio.to_thread(bus.thread.bodies) == []
 
 
-async def test_busy_is_said_and_waited_for(bus: ProvisionedBus) -> None:
+async def test_busy_is_said_until_a_message_is_taken(bus: ProvisionedBus, caplog: pytest.LogCaptureFixture) -> None:
     await published(bus, "m0")
     bus.thread.run(lambda: bus.thread.server.faults.busy("lane", times=1_000))
     with pytest.raises(BusUnavailable, match="busy"):
         await bus.publish([message("m1")])
+    await still_said(bus, "is busy at topic lane", caplog)
     bus.thread.run(bus.thread.server.faults.clear)
     await published(bus, "m1")
     await until_healthy(bus)
+    assert "topic lane" in works_again(caplog)
 
 
-async def test_full_topic_is_said_and_refuses_no_message_for_good(bus: ProvisionedBus) -> None:
+async def test_full_topic_is_said_until_there_is_room(bus: ProvisionedBus, caplog: pytest.LogCaptureFixture) -> None:
     await published(bus, "m0")
-    bus.thread.run(lambda: bus.thread.server.faults.refuse(entity_full("lane", 1), "lane", times=1_000))
+    settings = bus.thread.server.namespace.topic("lane").settings
+    bytes_max = settings.size_bytes_max
+    bus.thread.run(lambda: setattr(settings, "size_bytes_max", 1))
     with pytest.raises(BusUnavailable, match="full"):
         await bus.publish([message("m1")])
-    bus.thread.run(bus.thread.server.faults.clear)
+    await still_said(bus, "topic lane on Service Bus at .* is full", caplog)
+    bus.thread.run(lambda: setattr(settings, "size_bytes_max", bytes_max))
     await published(bus, "m1")
+    await until_healthy(bus)
+    assert "topic lane" in works_again(caplog)
 
 
 async def test_missing_topic_and_subscription_are_said(bus: ProvisionedBus) -> None:

@@ -147,7 +147,7 @@ class Problems:
         """Notes it, and returns what to raise."""
         text = sentence(error, entity, self.location)
         kind = kind_of(error)
-        if self._known.get(entity, (None, ""))[0] is not kind:
+        if self.kind(entity) is not kind:
             is_defect = not isinstance(error, CALL_ERRORS)
             log.error("%s", text, exc_info=error if is_defect else None)
         self._known[entity] = (kind, text)
@@ -156,6 +156,9 @@ class Problems:
     def gone(self, entity: str) -> None:
         if self._known.pop(entity, None) is not None:
             log.warning("%s on Service Bus at %s works again", entity, self.location)
+
+    def kind(self, entity: str) -> Kind | None:
+        return self._known.get(entity, (None, ""))[0]
 
     def entities(self) -> list[str]:
         return list(self._known)

@@ -68,7 +68,8 @@ class TopicSender:
         return [answer for answer in answers if not isinstance(answer, BaseException)]
 
     async def check(self) -> None:
-        """Open the sender if it is not open: whether that works is among the problems."""
+        """Open the sender if it is not open: whether that works is among the problems. Whether there is room, or the
+        service is less busy, is not found out without a message."""
         future: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
         self._queue.put_nowait((None, future))
         with suppress(BusUnavailable):
@@ -119,7 +120,7 @@ class TopicSender:
                     await _close(sender)
                 raise self._failed(error) from error
             self._sender = sender
-            self._worked()
+            self._worked(has_sent=False)
         return self._sender
 
     async def _send(self, items: list[Item]) -> list[Item]:
@@ -158,7 +159,7 @@ class TopicSender:
                 await self._drop()
             _fail(items, unavailable)
             return []
-        self._worked()
+        self._worked(has_sent=len(wire) > 0)
         for _, future in batch:
             _answer(future, None)
         return items[len(batch) :]
@@ -170,9 +171,11 @@ class TopicSender:
             self._held_up = (asyncio.get_running_loop().time() + self._busy_seconds, str(unavailable))
         return unavailable
 
-    def _worked(self) -> None:
+    def _worked(self, has_sent: bool) -> None:
+        """An open link says nothing about room: only a message that was taken does."""
         self.is_missing = False
-        self._problems.gone(self._entity)
+        if has_sent or self._problems.kind(self._entity) not in (Kind.BUSY, Kind.FULL):
+            self._problems.gone(self._entity)
 
     async def _drop(self) -> None:
         sender, self._sender = self._sender, None

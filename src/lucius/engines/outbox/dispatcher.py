@@ -34,6 +34,8 @@ class Circuit:
         self._open_seconds = open_seconds
         self._observer = observer
         self._opened_at: int | None = None
+        self.reason = ""
+        """What the bus said last, while it is open."""
 
     @property
     def is_open(self) -> bool:
@@ -50,6 +52,7 @@ class Circuit:
         if not self.is_open:
             self._observer.circuit_changed(True, reason)
         self._opened_at = self._clock.now()
+        self.reason = reason
 
     def worked(self) -> None:
         if self.is_open:
