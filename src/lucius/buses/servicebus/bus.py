@@ -14,7 +14,7 @@ from lucius.azure.credential import AzureIdentity
 from lucius.buses.servicebus.browsing import Browsing
 from lucius.buses.servicebus.counting import Counting, Counts
 from lucius.buses.servicebus.dead_letters import DeadLetters
-from lucius.buses.servicebus.faults import Problems, end
+from lucius.buses.servicebus.faults import EntityUnavailable, Problems, end
 from lucius.buses.servicebus.held import TICK_SECONDS, HeldMessages
 from lucius.buses.servicebus.identity import identity_of, open_client
 from lucius.buses.servicebus.lane import BUSY_SECONDS, PREFETCH, READ_SECONDS, SILENCE_SECONDS
@@ -27,6 +27,7 @@ from lucius.ports.bus import (
     DEAD_LETTER_SECONDS,
     BusUnavailable,
     DeadLetter,
+    Deferred,
     Delivery,
     DeliveryRef,
     Depth,
@@ -140,8 +141,8 @@ class ServiceBus:
             return Refused(f"the message has {len(message.body)} bytes; the bus takes {self.message_bytes_max}")
         return None
 
-    async def publish(self, messages: Sequence[Message]) -> list[Refused | None]:
-        answers = [self.refusal(message) for message in messages]
+    async def publish(self, messages: Sequence[Message]) -> list[Refused | Deferred | None]:
+        answers: list[Refused | Deferred | None] = [self.refusal(message) for message in messages]
         by_topic: dict[str, list[int]] = {}
         for place, (message, refused) in enumerate(zip(messages, answers, strict=True)):
             if refused is None:
@@ -150,11 +151,15 @@ class ServiceBus:
             *(self._publish(topic, [messages[place] for place in places]) for topic, places in by_topic.items()),
             return_exceptions=True,
         )
+        failures = [outcome for outcome in sent if isinstance(outcome, BaseException)]
+        for failure in failures:
+            if not isinstance(failure, BusUnavailable):
+                raise failure
+        if failures and len(failures) == len(sent) and not any(isinstance(one, EntityUnavailable) for one in failures):
+            raise failures[0]  # Nothing says that anything of Service Bus works.
         for places, outcome in zip(by_topic.values(), sent, strict=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
-            for place, refused in zip(places, outcome, strict=True):
-                answers[place] = refused
+            for number, place in enumerate(places):
+                answers[place] = Deferred(str(outcome)) if isinstance(outcome, BaseException) else outcome[number]
         return answers
 
     async def _publish(self, topic: str, messages: Sequence[Message]) -> list[Refused | None]:

@@ -15,13 +15,15 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError, MessagingEntityNotFoundError
 
-from lucius.buses.servicebus.faults import CALL_ERRORS, Kind, Problems, end, kind_of, sdk_call
+from lucius.buses.servicebus.faults import CALL_ERRORS, EntityUnavailable, Kind, Problems, end, kind_of, sdk_call
 from lucius.ports.bus import BusUnavailable, Refused
 
 BATCH_MESSAGES_MAX = 1_000
 CALL_SECONDS = 10.0
 HARD_SECONDS = 20.0
 """After this a call is given up, whatever the SDK still waits for."""
+TROUBLED_SECONDS = 0.5
+"""How long a message to a topic with a problem is waited for: others wait behind it."""
 IDLE_SECONDS = 300.0
 BUSY_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
@@ -54,14 +56,21 @@ class TopicSender:
         self._task = asyncio.create_task(self._run(), name=f"service bus: sending to {topic}")
 
     async def send(self, messages: Sequence[ServiceBusMessage]) -> list[Refused | None]:
-        """One answer for each. Raises `BusUnavailable`; what of these messages was sent is then unknown."""
+        """One answer for each. Raises `BusUnavailable`, or `EntityUnavailable` if others than this topic may work; what
+        of these messages was sent is then unknown."""
         loop = asyncio.get_running_loop()
         if loop.time() < self._held_up[0]:
-            raise BusUnavailable(self._held_up[1])
+            raise EntityUnavailable(self._held_up[1])
+        trouble = self._problems.unavailable(self._entity)
         items: list[Item] = [(message, loop.create_future()) for message in messages]
         for item in items:
             self._queue.put_nowait(item)
-        answers = await asyncio.gather(*(future for _, future in items), return_exceptions=True)
+        try:
+            async with asyncio.timeout(None if trouble is None else TROUBLED_SECONDS):
+                answers = await asyncio.gather(*(future for _, future in items), return_exceptions=True)
+        except TimeoutError:
+            assert trouble is not None
+            raise trouble from None
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
@@ -80,6 +89,7 @@ class TopicSender:
         await self._drop()
 
     async def _run(self) -> None:
+        """Send what gathers, but for what nobody waits for any more."""
         waiting: list[Item] = []
         try:
             await self._warm()
@@ -94,7 +104,7 @@ class TopicSender:
                     continue
                 while not self._queue.empty() and len(waiting) < BATCH_MESSAGES_MAX:
                     waiting.append(self._queue.get_nowait())
-                while waiting:
+                while waiting := [item for item in waiting if not item[1].done()]:
                     waiting = await self._send(waiting)
         finally:
             while not self._queue.empty():
@@ -197,4 +207,4 @@ def _answer(future: asyncio.Future[Refused | None], refused: Refused | None) -> 
 def _fail(items: Sequence[Item], error: BusUnavailable) -> None:
     for _, future in items:
         if not future.done():
-            future.set_exception(BusUnavailable(str(error)))
+            future.set_exception(type(error)(str(error)))
