@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from tests.nats_server import NatsServer
+from tests.refused_messages import refused
 
 from lucius.buses.nats import NatsBus, NatsOptions
 from lucius.clocks import SystemClock
 from lucius.ports.bus import Bus, BusUnavailable, Deferred, DeliveryRef, Subscription
+from lucius.telemetry.metrics import MetricsObserver
 from lucius.testing.bus_publishing import ids, message, ref
 
 PATIENCE_SECONDS = 20.0
@@ -162,14 +164,20 @@ async def test_streams_that_are_all_gone_are_made_again(bus: NatsBus) -> None:
     assert ids(await bus.receive(["lane"], "ocr", 10, 5.0, 2.0)) == ["m1"]
 
 
-async def test_message_of_somebody_else_is_a_dead_letter_and_stops_nobody(bus: NatsBus) -> None:
-    await bus.declare([OCR])
-    await bus.jetstream.publish(f"{bus.options.prefix}.queue.lane.ocr.stray", b"not ours", {})
-    assert await bus.publish([message("m1")]) == [None]
-    assert ids(await bus.receive(["lane"], "ocr", 10, 5.0, 1.0)) == ["m1"]
-    [letter] = await bus.dead_letters(10)
+async def test_message_of_somebody_else_is_a_dead_letter_and_stops_nobody(
+    nats_options: NatsOptions, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = MetricsObserver(SystemClock())
+    async with NatsBus(nats_options, SystemClock(), observer=metrics) as bus:
+        await bus.declare([OCR])
+        await bus.jetstream.publish(f"{bus.options.prefix}.queue.lane.ocr.stray", b"not ours", {})
+        assert await bus.publish([message("m1")]) == [None]
+        assert ids(await bus.receive(["lane"], "ocr", 10, 5.0, 1.0)) == ["m1"]
+        [letter] = await bus.dead_letters(10)
     assert letter.ref == DeliveryRef("lane", "ocr", "stray")
     assert letter.reason.startswith("FOREIGN")
+    assert refused(metrics) == {("lane", "FOREIGN"): 1.0}
+    assert letter.reason in caplog.text
 
 
 async def test_message_is_renewed_and_released_by_another_process(bus: NatsBus) -> None:

@@ -11,9 +11,12 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage
+from tests.refused_messages import refused
 from tests.servicebus_server import SDK_LEAVES_SOCKETS, ProvisionedBus, ServerThread, close_broken_sockets
 
+from lucius.clocks import SystemClock
 from lucius.ports.bus import Bus, BusUnavailable, Deferred, Subscription
+from lucius.telemetry.metrics import MetricsObserver
 from lucius.testing.bus_publishing import ids, message, ref
 from lucius.testing.servicebus.tokens import SharedKey
 
@@ -41,8 +44,15 @@ async def own_server() -> AsyncIterator[ServerThread]:
 
 
 @pytest.fixture
-async def bus(servicebus_server: ServerThread) -> AsyncIterator[ProvisionedBus]:
-    bus = ProvisionedBus(servicebus_server, servicebus_server.clock(), busy_seconds=0.3, silence_seconds=1.5)
+def metrics() -> MetricsObserver:
+    return MetricsObserver(SystemClock())
+
+
+@pytest.fixture
+async def bus(servicebus_server: ServerThread, metrics: MetricsObserver) -> AsyncIterator[ProvisionedBus]:
+    bus = ProvisionedBus(
+        servicebus_server, servicebus_server.clock(), busy_seconds=0.3, silence_seconds=1.5, observer=metrics
+    )
     async with bus:
         await bus.declare([OCR])
         yield bus
@@ -250,7 +260,9 @@ async def test_receiver_that_hangs_is_replaced(bus: ProvisionedBus) -> None:
     assert ids(await waiting) == ["m1"]
 
 
-async def test_message_of_somebody_else_is_a_dead_letter_and_stops_nobody(bus: ProvisionedBus) -> None:
+async def test_message_of_somebody_else_is_a_dead_letter_and_stops_nobody(
+    bus: ProvisionedBus, metrics: MetricsObserver
+) -> None:
     async with (
         ServiceBusClient.from_connection_string(bus.options.connection) as client,
         client.get_topic_sender("lane") as sender,
@@ -266,6 +278,9 @@ async def test_message_of_somebody_else_is_a_dead_letter_and_stops_nobody(bus: P
         while not (letters := await bus.dead_letters(10)):
             await asyncio.sleep(0.05)
     assert letters[0].reason.startswith("FOREIGN")
+    async with asyncio.timeout(10):
+        while refused(metrics) != {("lane", "FOREIGN"): 1.0}:
+            await asyncio.sleep(0.05)
 
 
 async def test_messages_that_nobody_asked_for_are_released_and_not_counted(bus: ProvisionedBus) -> None:

@@ -43,6 +43,7 @@ from lucius.ports.bus import (
     Subscription,
 )
 from lucius.ports.clock import Clock
+from lucius.ports.observer import Observer
 
 DUPLICATE_WINDOW_SECONDS = 600.0
 LOOK_SECONDS = 1.0
@@ -70,6 +71,7 @@ class NatsBus:
         dead_seconds: float = DEAD_LETTER_SECONDS,
         duplicate_seconds: float = DUPLICATE_WINDOW_SECONDS,
         makes_streams: bool = True,
+        observer: Observer | None = None,
     ) -> None:
         """`makes_streams`: false for a service or worker, which finds the streams as LUCIUS has made them."""
         self.options = options
@@ -85,7 +87,9 @@ class NatsBus:
         self._subscriptions = Subscriptions(self.jetstream, self._names)
         self._locks = Locks(self.jetstream, self._names)
         self._dead = DeadLetters(self.jetstream, self._names, clock)
-        self._receiving = Receiving(self.jetstream, self._names, self._streams, self._locks, self._dead, clock)
+        self._receiving = Receiving(
+            self.jetstream, self._names, self._streams, self._locks, self._dead, clock, observer or Observer()
+        )
         self._held = HeldMessages(self.jetstream, self._names, self._locks, clock)
         self._no_room = NoRoom(options.location)
         self._waiting: Waiting[tuple[str, str]] = Waiting(LOOK_SECONDS)

@@ -36,6 +36,7 @@ from lucius.ports.bus import (
     Subscription,
 )
 from lucius.ports.clock import Clock
+from lucius.ports.observer import Observer
 
 COUNTED_MAX = 1_000
 """Messages of one subscription that are counted; a larger depth is shown as this."""
@@ -65,6 +66,7 @@ class ServiceBus:
         look_seconds: float = LOOK_SECONDS,
         dead_look_seconds: float = DEAD_LOOK_SECONDS,
         identity: AzureIdentity | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self.options = options
         self.message_bytes_max = message_bytes_max
@@ -77,6 +79,7 @@ class ServiceBus:
         self._forgot_at = 0.0
         self._gather_seconds = gather_seconds
         self._look_seconds = look_seconds
+        self._observer = observer or Observer()
         self._dead_look_seconds = dead_look_seconds
         self._letters_failed_at = 0.0
         self._letters: dict[tuple[int, tuple[str, ...]], tuple[float, list[DeadLetter]]] = {}
@@ -103,6 +106,7 @@ class ServiceBus:
             self._busy_seconds,
             self._gather_seconds,
             self._look_seconds,
+            self._observer,
         )
         self._counting = Counting(self.options, self._identity)
         self._proof = QueueProof(self._browsing, self._held)

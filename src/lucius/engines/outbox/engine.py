@@ -185,7 +185,7 @@ class OutboxEngine:
 
     async def drop_past(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         try:
-            return await drop_past(self._ledger, self._bus, deliveries)
+            return await drop_past(self._ledger, self._bus, deliveries, self._observer)
         except LedgerUnavailable as error:
             raise InfrastructureError.unavailable(str(error)) from error
 
