@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from tests.refused_messages import refused
 from tests.servicebus_server import SDK_LEAVES_SOCKETS, ProvisionedBus, ServerThread, close_broken_sockets
 
+from lucius.buses.servicebus.sending import TopicSender
 from lucius.clocks import SystemClock
 from lucius.ports.bus import Bus, BusUnavailable, Deferred, Subscription
 from lucius.telemetry.metrics import MetricsObserver
@@ -243,6 +244,26 @@ async def test_topic_that_does_not_answer_holds_up_the_others_only_once(
         answers = await bus.publish([message("m2"), message("m3", "other")])
     assert isinstance(answers[0], Deferred)
     assert answers[1] is None
+
+
+async def test_idle_sender_is_replaced_before_a_message_needs_it(bus: ProvisionedBus) -> None:
+    """The service detaches idle links, and the send that finds out takes seconds."""
+    made: list[ServiceBusSender] = []
+
+    def make() -> ServiceBusSender:
+        made.append(bus._client.get_topic_sender("lane"))
+        return made[-1]
+
+    sender = TopicSender("lane", make, bus.problems, idle_seconds=0.2)
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(made) < 3:
+                await asyncio.sleep(0.05)
+        assert made[0]._shutdown.is_set(), "closed"
+        assert await sender.send([ServiceBusMessage(b"after the pause", message_id="m1")]) == [None]
+    finally:
+        await sender.close()
+    assert ids(await bus.receive(["lane"], "ocr", 1, 30.0, PATIENCE_SECONDS)) == ["m1"]
 
 
 async def test_receiver_that_hangs_is_replaced(bus: ProvisionedBus) -> None:
