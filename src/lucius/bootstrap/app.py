@@ -150,7 +150,7 @@ async def open_app(
         metrics = MetricsObserver(clock, lambda tenant_id: tenant_id in registry.snapshot().tenants)
         changes, refusals, service_failures = Changes(), Refusals(clock), ServiceFailures()
         observer = Observers(metrics, LogObserver(), changes, refusals, service_failures)
-        ledger, bus = open_stores(settings, database, clock, identity)
+        ledger, bus = open_stores(settings, database, clock, identity, observer)
         await stack.enter_async_context(ledger)
         job_notices = JobNotices(registry)
         if isinstance(ledger, SqlLedger):

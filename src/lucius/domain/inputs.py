@@ -38,7 +38,7 @@ class PublishFailed(Struct, frozen=True):
 
 
 class PublishDeferred(Struct, frozen=True):
-    """The bus was unreachable: the claim is released, and the attempt is not used up."""
+    """The bus, or the directive's topic, took nothing: the claim is released, and the attempt is not used up."""
 
     step_id: str
     attempt_no: int

@@ -23,6 +23,10 @@ class Observer:
     def reply_refused(self, code: str) -> None:
         """A message on a reply topic is malformed or forged, and a dead letter now."""
 
+    def message_refused(self, topic: str, code: str) -> None:
+        """A message that nobody can use is a dead letter now: `FOREIGN` if LUCIUS did not publish it, `MALFORMED` if it
+        does not say what messages on this topic say."""
+
     def dispatched(self, count: int, lag_seconds: float) -> None:
         """A bus outside the ledger's database took directives; the oldest attempt was this old."""
 
