@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -33,10 +33,11 @@ main()
 class Profile:
     """It and all that it has started are gone when the test is."""
 
-    def __init__(self, profile: str, folder: Path, *words: str) -> None:
+    def __init__(self, profile: str, folder: Path, *words: str, settings: Mapping[str, str] | None = None) -> None:
         self.data = folder / "data"
         self._log = folder / "profile.log"
-        self._environment = {name: value for name, value in environment({}).items() if name != "LUCIUS_API_KEY"}
+        known = environment(settings or {})
+        self._environment = {name: value for name, value in known.items() if name != "LUCIUS_API_KEY"}
         command = [*LUCIUS, "up", "--profile", profile, "--port", "0", "--data", str(self.data), *words]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(

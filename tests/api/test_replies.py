@@ -12,18 +12,28 @@ import msgspec
 import pytest
 from tests.api.conftest import CALLBACK_KEYS, KEY, Api, new_client
 from tests.api.reply_service import ACK, FAILED, PATIENCE_SECONDS, SUCCEEDED, BusService
+from tests.long_form import IS_LONG
 from tests.nats_server import NatsServer, forget_streams
+from tests.servicebus_server import SDK_LEAVES_SOCKETS, ServerThread
 
-from lucius.bootstrap import open_app
+from lucius.bootstrap import bus_subscriptions, open_app
 from lucius.buses.nats.options import NatsOptions
+from lucius.buses.servicebus import ServiceBus
 from lucius.domain.routing import REPLY_TOPICS
 from lucius.ports.bus import Message
 from lucius.ports.ledger import LedgerUnavailable
 from lucius.settings import Settings
 from lucius.testing.reply_harness import reply
-from lucius.testing.samples import ShiftedClock
 
+DUPLICATE_SECONDS = 600.0
+BUSES = ("memory", "sql", "nats", "servicebus")
+FEWER = BUSES if IS_LONG else BUSES[:-1]
+"""Opening an application's thirty-two lanes on Service Bus takes seconds."""
+on_every_bus = pytest.mark.parametrize("service", BUSES, indirect=True)
+on_most = pytest.mark.parametrize("service", FEWER, indirect=True)
 Open = Callable[..., Any]
+
+pytestmark = SDK_LEAVES_SOCKETS
 
 
 class Service(BusService):
@@ -36,31 +46,37 @@ class Service(BusService):
 
 
 @pytest.fixture
-async def open_service(tmp_path: Path, nats_server: NatsServer) -> AsyncIterator[Open]:
+async def open_service(tmp_path: Path, nats_server: NatsServer, servicebus_server: ServerThread) -> AsyncIterator[Open]:
     options = NatsOptions(servers=(nats_server.url,), prefix=f"replies-{tmp_path.name}")
     async with AsyncExitStack() as stack:
 
-        async def open_service(bus: str, **settings: Any) -> Service:
-            places = {
+        async def open_service(bus: str) -> Service:
+            places: dict[str, dict[str, Any]] = {
                 "memory": {"ledger": "memory", "bus": "memory"},
                 "sql": {"ledger": "sqlite", "bus": "sql"},
                 "nats": {"ledger": "sqlite", "bus": nats_server.url, "nats_prefix": options.prefix},
+                "servicebus": {"ledger": "sqlite", "bus": "servicebus"},
             }
-            clock = ShiftedClock()
-            context = await stack.enter_async_context(
-                open_app(
-                    Settings(
-                        **places[bus],
-                        data=str(tmp_path / "data"),
-                        api_key=KEY,
-                        callback_keys=CALLBACK_KEYS,
-                        bus_replies=True,
-                        execution_backoff_seconds=(0.01,),
-                        **settings,
-                    ),
-                    clock=clock,
-                )
+            if bus == "servicebus":
+                reached = await asyncio.to_thread(servicebus_server.administration, tmp_path)
+                names = ("connection", "administration", "administration_ca_file")
+                places[bus] |= {f"servicebus_{name}": getattr(reached, name) for name in names}
+                stack.push_async_callback(asyncio.to_thread, servicebus_server.forget)
+            settings = Settings(
+                **places[bus],
+                data=str(tmp_path / "data"),
+                api_key=KEY,
+                callback_keys=CALLBACK_KEYS,
+                bus_replies=True,
+                execution_backoff_seconds=(0.01,),
             )
+            if bus == "servicebus":
+                wanted = await bus_subscriptions(settings)
+                await asyncio.to_thread(servicebus_server.declare, wanted, DUPLICATE_SECONDS, None)
+            clock = servicebus_server.clock()
+            context = await stack.enter_async_context(open_app(settings, clock=clock))
+            if isinstance(context.bus, ServiceBus):
+                context.bus._dead_look_seconds = 0.0
             if bus == "nats":
                 stack.push_async_callback(forget_streams, options)
             client = await stack.enter_async_context(new_client(context, KEY))
@@ -69,12 +85,13 @@ async def open_service(tmp_path: Path, nats_server: NatsServer) -> AsyncIterator
         yield open_service
 
 
-@pytest.fixture(params=["memory", "sql", "nats"])
+@pytest.fixture
 async def service(request: pytest.FixtureRequest, open_service: Open) -> Service:
     opened: Service = await open_service(request.param)
     return opened
 
 
+@on_most
 async def test_a_job_is_done_by_replies_alone_with_the_trail_of_http(service: Service) -> None:
     directive = await service.take_new()
     await service.answer(directive, ACK, {"type": "HEARTBEAT", "progress": 0.5}, SUCCEEDED)
@@ -88,6 +105,7 @@ async def test_a_job_is_done_by_replies_alone_with_the_trail_of_http(service: Se
     assert (seen.kind, seen.name, seen.instance) == ("service", "ocr", "replica-1")
 
 
+@on_every_bus
 async def test_bad_messages_are_dead_letters_with_their_reason_and_stop_nobody(service: Service) -> None:
     directive = await service.take_new()
     other = await service.take_new()
@@ -111,6 +129,7 @@ async def test_bad_messages_are_dead_letters_with_their_reason_and_stop_nobody(s
     assert 'lucius_callbacks_total{kind="RESULT",outcome="FORGED"} 1.0' in counted
 
 
+@on_every_bus
 async def test_duplicates_late_and_reordered_replies_are_answered_as_over_http(service: Service) -> None:
     directive = await service.take_new()
     await service.answer(directive, SUCCEEDED, ACK)
@@ -124,6 +143,7 @@ async def test_duplicates_late_and_reordered_replies_are_answered_as_over_http(s
     assert callbacks[-1] == ("RESULT", "LATE")
 
 
+@on_most
 async def test_replies_of_an_attempt_that_is_over_are_recorded_and_change_nothing(service: Service) -> None:
     first = await service.take_new()
     failed = {**FAILED, "failure_class": "RETRYABLE"}

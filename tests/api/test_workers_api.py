@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.api.runbook_client import PLAIN, QUICK, RunbookCaller, succeed
 
+from lucius.ports.workers import WorkerKind
 from lucius.usecases.lanes import SAMPLE_SECONDS
 
 TOLD = {"Lucius-Instance": "scanner-1", "Lucius-Version": "2.1", "Lucius-In-Work": "3"}
@@ -43,6 +44,25 @@ async def test_instances_are_listed_with_what_they_tell(any_api: Any) -> None:
         ("service", "sis", "x" * 128, None, None),
     ]
     assert all(one["present"] and one["first_seen_at"] <= one["last_seen_at"] for one in found)
+
+
+async def test_pull_of_nothing_only_shows_that_an_instance_is_there(open_api: Any) -> None:
+    """As services and workers do whose work comes from a broker."""
+    api = await open_api(**QUICK)
+    await RunbookCaller(api).publish(PLAIN)
+    await api.accepted()
+    for path, named in (("directives", {"service": "ocr"}), ("worker-jobs", {"workerId": "exchange"})):
+        answer = await api.client.post(f"/v1/{path}:pull", json={**named, "max": 0}, headers=TOLD)
+        assert (answer.status_code, list(answer.json().values())) == (200, [[]])
+        stranger = await api.client.post(f"/v1/{path}:pull", json=dict.fromkeys(named, "stranger") | {"max": 0})
+        api.assert_problem(stranger, 422, "ENVELOPE_INVALID")
+    # What is told once is known until something else is told.
+    api.context.sightings.saw(WorkerKind.SERVICE, "ocr", "scanner-1")
+    assert [(one["name"], one["version"], one["in_work"]) for one in await workers(api)] == [
+        ("ocr", "2.1", 3),
+        ("exchange", "2.1", 3),
+    ]
+    assert len(await api.pull()) == 1, "the directive is still there"
 
 
 async def test_job_and_lane_say_that_nobody_asks(open_api: Any) -> None:

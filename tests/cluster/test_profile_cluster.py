@@ -88,6 +88,30 @@ def test_profile_cluster_continues_after_kills_and_leaves_nothing_behind(tmp_pat
         assert "Traceback" not in profile.said
 
 
+if IS_LONG:
+
+    @pytest.mark.timeout(400)
+    def test_profile_cluster_runs_its_jobs_on_temporal_if_that_is_the_engine(tmp_path: Path) -> None:
+        with Profile("cluster", tmp_path, "--sample", settings={"LUCIUS_ENGINE": "temporal"}) as profile:
+            for part in (*PARTS, "temporal", "worker"):
+                profile.wait_for(f"{part} is starting")
+            profile.wait_for(r"LUCIUS stays up at")
+            result = Path(profile.wait_for(r"Result: (\S+)"))
+            assert len(json.loads(result.read_bytes())["answers"]) == 3
+            assert set(profile.management()) == {*ROLES, "worker"}
+            api = Api(profile)
+            _kill(profile, ("worker", "nats"))
+            api.submit("after-the-kills")
+            assert {job["engine"] for job in api.until_succeeded(2)} == {"temporal"}
+            checked = profile.lucius("temporal", "check", "--all")
+            assert checked.returncode == 0, checked.stdout + checked.stderr
+
+            profile.process.send_signal(signal.SIGTERM)
+            assert profile.process.wait(STOP_SECONDS_MAX) == 0, profile.said
+            assert profile.processes() == {}
+            assert "Traceback" not in profile.said
+
+
 class Api:
     """The profile's API, as its users reach it."""
 

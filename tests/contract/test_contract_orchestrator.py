@@ -143,7 +143,7 @@ def test_bodies_that_the_real_server_refuses_are_refused(played: Played) -> None
     "body",
     [
         {"service": "other"},
-        {"service": "count", "max": 0},
+        {"service": "count", "max": -1},
         {"service": "count", "max": True},
         {"service": "count", "wait_seconds": 61},
         {"service": "count", "more": 1},
@@ -153,6 +153,15 @@ def test_bodies_that_the_real_server_refuses_are_refused(played: Played) -> None
 def test_pulls_that_the_real_server_refuses_are_refused(played: Played, body: Any) -> None:
     status, problem = played.post("/v1/directives:pull", body, Authorization=f"Bearer {KEY}")
     assert (status, problem["code"]) == (422, "ENVELOPE_INVALID")
+
+
+def test_a_pull_of_nothing_takes_nothing_and_is_no_pull(played: Played) -> None:
+    """A service on a bus shows in this way that it is there."""
+    played.publish()
+    status, answer = played.post("/v1/directives:pull", {"service": "count", "max": 0}, Authorization=f"Bearer {KEY}")
+    assert (status, answer) == (200, {"directives": []})
+    assert not played.orchestrator.calls
+    assert len(played.pull()) == 1
 
 
 def test_a_pull_needs_the_key(played: Played) -> None:

@@ -1,6 +1,6 @@
 """`kill -9` of any of two API processes, a reconciler and the broker that has their directives.
 
-Over Service Bus in the long form only, and its test server, which has its messages in memory, is away instead.
+The test server of Service Bus has its messages in memory, and is away instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.crash.processes import CALLBACK_KEYS, QUICK, Process, free_port, run_
 from tests.crash.run import kill_nine, run_under_fire
 from tests.long_form import IS_LONG, sized
 
-BROKERS = {"nats": (400, 60), "servicebus": (200, 28)} if IS_LONG else {"nats": (20, 4)}
+BROKERS = {"nats": (400, 60), "servicebus": (200, 28)} if IS_LONG else {"nats": (20, 4), "servicebus": (8, 4)}
 """Jobs and kills."""
 
 

@@ -9,12 +9,11 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 import pytest_asyncio
-from tests.engines import test_temporal_conformance
+from tests.engines import test_nats_conformance, test_temporal_conformance
 from tests.engines.test_engine_conformance import TestMemoryLedgerAndMemoryBus as OnMemory
 from tests.engines.test_engine_conformance import TestPostgresLedgerAndItsBus as OnPostgres
 from tests.engines.test_engine_conformance import TestSqliteLedgerAndItsBus as OnSqlite
 from tests.engines.test_engine_conformance import kill_engine, make_engine
-from tests.engines.test_nats_conformance import TestSqliteLedgerAndNatsBus as OnNats
 from tests.engines.test_servicebus_conformance import OnServiceBus, WholeSuite, shared_bus
 from tests.engines.test_servicebus_conformance import make_engine as make_servicebus_engine
 from tests.engines.test_temporal_conformance import kill_engine as kill_temporal_engine
@@ -63,7 +62,7 @@ class TestRepliesOverTheBusOfSqlite(OverReplies, OnSqlite):
     __test__ = IS_LONG
 
 
-class TestRepliesOverNats(OverReplies, OnNats):
+class TestRepliesOverNats(OverReplies, test_nats_conformance.TestSqliteLedgerAndNatsBus):
     __test__ = IS_LONG
 
 

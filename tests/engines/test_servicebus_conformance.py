@@ -1,6 +1,6 @@
-"""The outbox engine passes the engine suite with its ledger in SQLite and its bus on Service Bus.
+"""The outbox engine passes the engine suite with its bus on Service Bus, and its ledger in SQLite or PostgreSQL.
 
-In the short form, what of it is about the bus.
+In the short form, what of it is about the bus, over SQLite.
 
 Opening the receivers of sixteen lanes takes seconds, so all tests share one bus, and one event loop with it.
 """
@@ -24,6 +24,7 @@ from tests.servicebus_server import SDK_LEAVES_SOCKETS, ProvisionedBus, ServerTh
 from lucius.ledgers.sql import SqlLedger
 from lucius.ports.bus import Bus, Deferred, Delivery, Depth, Message, Refused
 from lucius.ports.ledger import Ledger
+from lucius.sql.postgres import PostgresDatabase
 from lucius.sql.schema import upgrade
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.testing.engine_harness import EngineHarness
@@ -120,3 +121,14 @@ class OnServiceBus:
 @pytest.mark.asyncio(loop_scope="module")
 class TestSqliteLedgerAndServiceBus(OnServiceBus, WholeSuite if IS_LONG else ShortSuite):  # type: ignore[misc]
     pass
+
+
+@SDK_LEAVES_SOCKETS
+@pytest.mark.asyncio(loop_scope="module")
+class TestPostgresLedgerAndServiceBus(OnServiceBus, WholeSuite):
+    __test__ = IS_LONG
+
+    @pytest_asyncio.fixture(loop_scope="module")
+    async def ledger(self, postgres_url: str) -> AsyncIterator[SqlLedger]:
+        async with PostgresDatabase(postgres_url, pool_max=8) as database, SqlLedger(database) as ledger:
+            yield ledger

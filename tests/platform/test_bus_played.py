@@ -20,6 +20,7 @@ from lucius.buses.memory import MemoryBus
 from lucius.clocks import SystemClock
 from lucius.functions.bus_source import BusSource
 from lucius.functions.source import SourceFailed
+from lucius.kit import presence
 from lucius.kit.bus import KitBus
 from lucius.platform import Attempt, Directive, PlatformService, ServiceUnusable, Workspace
 from lucius.platform.idempotency_store import MemoryStore
@@ -114,6 +115,32 @@ async def test_ack_and_result_are_messages_on_the_lanes_reply_topic(
     assert reasons["broken"] == "not a directive: not JSON"
     assert "lease_seconds" in reasons["foreign"]
     assert not played.calls, "nothing went over HTTP"
+
+
+async def test_server_is_told_that_an_idle_service_is_there_and_a_refusal_of_that_is_logged_once(
+    on_bus: PlayedBus,
+    played: PlayedOrchestrator,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def until_told(count: int) -> None:
+        async with asyncio.timeout(SECONDS_MAX):
+            while len(played.pulls) < count:
+                await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(presence, "REPORT_SECONDS", 0.02)
+    played.always["PULL"] = (401, {"code": "UNAUTHENTICATED", "detail": "there is no such key"})
+    async with serving(service_of(lambda directive, workspace: None), played, on_bus.bus):
+        await until_told(3)
+        await on_bus.send(played.directive())
+        await on_bus.until("ACK", "RESULT")
+        played.always.clear()
+        await until_told(len(played.pulls) + 3)
+    assert [(pull["service"], pull["max"]) for pull in played.pulls] == [("played", 0)] * len(played.pulls)
+    assert [one.getMessage() for one in caplog.records if "there is no such key" in one.getMessage()] == [
+        "played works, but the server does not know that this instance is there: /v1/directives:pull:"
+        " UNAUTHENTICATED: there is no such key"
+    ]
 
 
 async def test_a_directive_that_comes_again_after_its_attempt_is_removed(

@@ -101,7 +101,7 @@ async def _traced(call: Call, pending: PendingCallback) -> CallbackOutcome:
 
 class Pull(Struct, frozen=True, forbid_unknown_fields=True):
     service: Annotated[str, stated(minLength=1, maxLength=128)]
-    max: Annotated[int, stated(minimum=1)] = 1
+    max: Annotated[int, stated(minimum=0)] = 1
     wait_seconds: Annotated[float, stated(minimum=0)] = 0.0
 
 
@@ -111,6 +111,9 @@ async def pull(call: Call) -> Response:
     call.require_service(body.service)
     check_pull(settings, body.max, body.wait_seconds)
     lock_seconds = await call.context.pulls.lock_seconds(body.service)
+    if not body.max:  # Its directives come from the bus, where nobody would see that it is there.
+        saw(call, WorkerKind.SERVICE, body.service)
+        return JsonResponse(b'{"directives":[]}')
 
     async def receive(seconds: float) -> list[Delivery]:
         saw(call, WorkerKind.SERVICE, body.service)

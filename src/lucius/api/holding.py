@@ -50,8 +50,8 @@ def _has_disconnected(request: Request) -> bool:
 
 def check_pull(settings: Settings, limit: int, wait_seconds: float) -> None:
     """Raise `CallerError` if a pull requests too much at once, or too long a wait."""
-    if not 1 <= limit <= settings.pull_max:
-        raise CallerError.of("ENVELOPE_INVALID", f"max must be between 1 and {settings.pull_max}", "/max")
+    if not 0 <= limit <= settings.pull_max:
+        raise CallerError.of("ENVELOPE_INVALID", f"max must be between 0 and {settings.pull_max}", "/max")
     if not 0 <= wait_seconds <= settings.wait_seconds_max:
         detail = f"wait_seconds must be between 0 and {settings.wait_seconds_max:g}"
         raise CallerError.of("ENVELOPE_INVALID", detail, "/wait_seconds")

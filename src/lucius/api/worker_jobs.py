@@ -36,7 +36,7 @@ JobId = Annotated[str, stated(minLength=1, maxLength=JOB_ID_CHARS_MAX)]
 
 class WorkerPull(Struct, frozen=True, forbid_unknown_fields=True):
     workerId: WorkerId
-    max: Annotated[int, stated(minimum=1)] = 1
+    max: Annotated[int, stated(minimum=0)] = 1
     wait_seconds: Annotated[float, stated(minimum=0)] = 0.0
 
 
@@ -47,6 +47,10 @@ async def pull(call: Call) -> Response:
     call.require_worker(body.workerId)
     check_pull(settings, body.max, body.wait_seconds)
     publishing = call.context.runbooks.publishing  # Also before jobs of an earlier time are given out.
+    if not body.max:  # Its jobs come from the bus, where nobody would see that it is there.
+        await _ensure_known(call, publishing, body.workerId)
+        saw(call, WorkerKind.WORKER, body.workerId)
+        return JsonResponse(b'{"jobs":[]}')
 
     async def receive(seconds: float) -> list[Delivery]:
         lock_seconds = settings.worker_lock_seconds

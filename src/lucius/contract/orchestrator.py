@@ -106,8 +106,10 @@ class Orchestrator:
     def pull(self, body: Any, key: str, is_gone: Callable[[], bool]) -> Reply:
         with self.changed:
             call = Call("PULL", self.now(), body if isinstance(body, dict) else {})
-            self._note(call)
             refused = self._refused_pull(body, key)
+            if refused is None and body.get("max") == 0:
+                return Reply(200, {"directives": []})  # It only shows that it is there.
+            self._note(call)
             if refused is not None:
                 call.faults.append(str(refused.content["detail"]))
                 refused.calls = [call]

@@ -67,8 +67,8 @@ def pull_fault(body: Any, service: str) -> str:
     if body.get("service") != service:
         return f"no protocol names the service {body.get('service')!r}; known are {service}"
     count, wait = body.get("max", 1), body.get("wait_seconds", 0)
-    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= PULL_MAX:
-        return f"max must be between 1 and {PULL_MAX}"
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= PULL_MAX:
+        return f"max must be between 0 and {PULL_MAX}"
     if not isinstance(wait, int | float) or isinstance(wait, bool) or not 0 <= wait <= WAIT_SECONDS_MAX:
         return f"wait_seconds must be between 0 and {WAIT_SECONDS_MAX:g}"
     return ""

@@ -28,14 +28,21 @@ class BusSource:
         worker_id: str,
         bus: KitBus,
         lock_seconds: float = LOCK_SECONDS,
-        saw: Callable[[int], None] = lambda in_work: None,
+        saw: Callable[[int], None] | None = None,
     ) -> None:
-        """`saw` is told whenever the worker shows that it is there, with the number of jobs that it has."""
-        self._saw = saw
+        """`saw` is told whenever the worker shows that it is there, with the number of jobs that it has. Without it,
+        somebody else has to tell the server."""
+        self.tells = saw is not None
+        self._saw = saw or (lambda in_work: None)
         self._in_work: set[str] = set()
         self._worker_id = worker_id
         self._bus = bus
         self._lock_seconds = lock_seconds
+
+    @property
+    def in_work(self) -> int:
+        """The jobs that it has."""
+        return len(self._in_work)
 
     async def __aenter__(self) -> BusSource:
         await self._bus.declare(JOBS_TOPIC, self._worker_id, {WORKER_PROPERTY: self._worker_id})
@@ -45,7 +52,7 @@ class BusSource:
         return None
 
     async def pull(self, count_max: int, wait_seconds: float, /) -> list[Any]:
-        self._saw(len(self._in_work))
+        self._saw(self.in_work)
         try:
             found = await self._bus.receive([JOBS_TOPIC], self._worker_id, count_max, self._lock_seconds, wait_seconds)
             jobs = []
@@ -58,11 +65,11 @@ class BusSource:
         except BusFailed as error:
             raise SourceFailed(str(error)) from error
         self._in_work |= {str(job.get("jobId")) for job in jobs if isinstance(job, dict)}
-        self._saw(len(self._in_work))
+        self._saw(self.in_work)
         return jobs
 
     async def renew(self, job_ids: Sequence[str], /) -> list[bool]:
-        self._saw(len(self._in_work))
+        self._saw(self.in_work)
         try:
             return await self._bus.renew([self._ref(job_id) for job_id in job_ids], self._lock_seconds)
         except BusFailed as error:

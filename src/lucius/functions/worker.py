@@ -7,10 +7,11 @@ import itertools
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
+from lucius.client.calls import services
 from lucius.functions.bus_source import BusSource
 from lucius.functions.function import Function
 from lucius.functions.job import Job, Result
@@ -18,10 +19,12 @@ from lucius.functions.loop import Loop
 from lucius.functions.metrics import Metrics
 from lucius.functions.run import Run
 from lucius.functions.settings import BUS_VARIABLE, HEALTH_PORT_VARIABLE, WorkerSettings, read_settings
-from lucius.functions.source import HttpSource, JobSource
+from lucius.functions.source import HttpSource, JobSource, open_transport
 from lucius.kit.brokers import open_broker
 from lucius.kit.errors import ServiceUnusable
 from lucius.kit.health import Health, HealthServer
+from lucius.kit.identity import Identity
+from lucius.kit.presence import reporting
 from lucius.kit.process import quiet_http_log, run_process
 
 _WORKER_ID = re.compile(r"[!-~]{1,128}")
@@ -109,6 +112,8 @@ class FunctionWorker:
             elif source is None:
                 source = await stack.enter_async_context(HttpSource(self.worker_id, settings))
                 log.info("%s: jobs from %s", self.worker_id, settings.url)
+            if isinstance(source, BusSource) and not source.tells:
+                await stack.enter_async_context(self._told(source, settings))
             log.info("%s: functions: %s", self.worker_id, ", ".join(sorted(self.functions)))
             if settings.health_port:
                 served = (settings.health_host, settings.health_port, health, metrics.render, HEALTH_PORT_VARIABLE)
@@ -117,3 +122,15 @@ class FunctionWorker:
             stack.callback(beating.cancel)
             loop = Loop(self.worker_id, self.functions, source, settings, health, metrics)
             return await loop.run(stop or asyncio.Event())
+
+    @asynccontextmanager
+    async def _told(self, source: BusSource, settings: WorkerSettings) -> AsyncIterator[None]:
+        """The server is told that the worker is there."""
+        identity = Identity(settings.version)
+        identity.in_work = lambda: source.in_work
+        transport = open_transport(settings, identity)
+        try:
+            async with reporting(self.worker_id, transport.send, services.report_worker(self.worker_id), log):
+                yield
+        finally:
+            await transport.close()

@@ -10,11 +10,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lucius.client.calls import services
 from lucius.kit.brokers import check_bus_url, open_broker
 from lucius.kit.bus import KitBus
 from lucius.kit.consumer import Consumer
 from lucius.kit.health import Health, HealthServer
 from lucius.kit.identity import Identity
+from lucius.kit.presence import reporting
 from lucius.kit.process import quiet_http_log, run_process
 from lucius.platform.bus_callbacks import BusCallbacks, BusChannel
 from lucius.platform.bus_source import BusSource
@@ -140,6 +142,9 @@ class PlatformService:
                 instance=identity.instance,
             )
             identity.in_work = lambda: worker.slots.taken
+            if bus is not None:
+                report = services.report_service(self.name)
+                await stack.enter_async_context(reporting(self.name, transport.send, report, log))
             place = settings.orchestrator_url if bus is None else bus.location
             log.info("%s serves %s from %s", self.name, ", ".join(sorted(self.steps)), place)
             for one in owed:

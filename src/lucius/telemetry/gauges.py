@@ -42,7 +42,7 @@ class Gauges:
         )
         self._consumers = gauge(
             "lucius_lane_consumers",
-            "Instances of a service that ask for directives; all lanes have the same.",
+            "Instances of a service that ask for directives, each of them for all lanes.",
             ("service",),
         )
         self._runbook_dead = gauge(

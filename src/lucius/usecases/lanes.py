@@ -39,7 +39,7 @@ class LaneLoad(Struct, frozen=True, kw_only=True):
     depth: Depth
     unsent: Unsent
     consumers: int
-    """Instances of the service that ask for work, as far as they do so over HTTP."""
+    """Instances of the service that ask for work; each of them asks for all lanes."""
     last_asked_at: Instant | None
 
 

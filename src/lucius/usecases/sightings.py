@@ -48,7 +48,7 @@ class Sightings:
     def saw(
         self, kind: WorkerKind, name: str, instance: str, version: str | None = None, in_work: int | None = None
     ) -> None:
-        """An instance asks for work, or shows that it works."""
+        """An instance asks for work, or shows that it works. What it does not tell this time is as it was."""
         now, key = self._clock.now(), (kind, name, instance)
         before = self._known.get(key)
         if before is None and len(self._known) >= KEPT_MAX:
@@ -57,8 +57,8 @@ class Sightings:
             kind=kind,
             name=name,
             instance=instance,
-            version=version,
-            in_work=in_work,
+            version=before.version if version is None and before is not None else version,
+            in_work=before.in_work if in_work is None and before is not None else in_work,
             first_seen_at=now if before is None else before.first_seen_at,
             last_seen_at=now,
         )

@@ -225,6 +225,7 @@ class NatsBus:
         queued = self._names.queued(ref)
         headers = {
             **wire.headers_of(message.id, message.properties),
+            **wire.headers_for_others(message),
             "Nats-Msg-Id": f"{ref.subscription} {message.id}".encode("unicode_escape").decode(),
             # Also after the duplicate window, for as long as the first one waits.
             "Nats-Expected-Last-Subject-Sequence": "0",

@@ -45,6 +45,7 @@ class DeadLetters:
         keeps_body = one.keeps_dead_bodies
         headers = {
             **messages.headers_of(ref.message_id, messages.read_properties(stored.headers)),
+            **messages.kept_for_others(stored.headers),
             messages.REASON: json.dumps(reason),
             messages.DELIVERIES: str(delivery_count),
             messages.HAS_BODY: "yes" if keeps_body else "no",
@@ -94,6 +95,7 @@ class DeadLetters:
         # Whoever tries the same at the same time publishes the same id, which is taken once.
         headers = {
             **messages.headers_of(ref.message_id, kept.properties),
+            **messages.kept_for_others(stored.headers),
             "Nats-Msg-Id": f"{self._names.dead_letter(ref)} {stored.seq}",
             "Nats-Expected-Last-Subject-Sequence": "0",
         }

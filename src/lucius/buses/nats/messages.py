@@ -1,4 +1,4 @@
-"""Messages as JetStream keeps them: id and properties in headers, the body as it is."""
+"""Messages as JetStream keeps them: id, properties and what else describes them in headers, the body as it is."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from nats.aio.msg import Msg
 
 from lucius.buses.nats.connection import Headers
 from lucius.domain.time import Instant, iso
+from lucius.ports.bus import Message
 
 log = logging.getLogger("lucius.bus")
 
@@ -20,11 +21,31 @@ PROPERTIES = "Lucius-Properties"
 REASON = "Lucius-Dead-Reason"
 DELIVERIES = "Lucius-Deliveries"
 HAS_BODY = "Lucius-Body-Kept"
+CONTENT_TYPE = "Content-Type"
+SUBJECT = "Lucius-Subject"
+CORRELATION_ID = "Lucius-Correlation-Id"
+FOR_OTHERS = (CONTENT_TYPE, SUBJECT, CORRELATION_ID)
+"""Headers that LUCIUS itself does not read. Messages of earlier versions do not have them."""
 
 
 def headers_of(message_id: str, properties: Mapping[str, Any]) -> dict[str, str]:
     # Headers are one line each; ASCII JSON is one too, whatever is in it.
     return {ID: json.dumps(message_id), PROPERTIES: json.dumps(properties)}
+
+
+def headers_for_others(message: Message) -> dict[str, str]:
+    """What consumers that are not LUCIUS want to know."""
+    headers = {CONTENT_TYPE: message.content_type}
+    if message.subject:
+        headers[SUBJECT] = json.dumps(message.subject)
+    if message.correlation_id:
+        headers[CORRELATION_ID] = json.dumps(message.correlation_id)
+    return headers
+
+
+def kept_for_others(headers: Headers) -> dict[str, str]:
+    """The same, of a message that is moved."""
+    return {name: headers[name] for name in FOR_OTHERS if name in headers}
 
 
 def scheduled(headers: Headers, at: Instant, target: str) -> dict[str, str]:

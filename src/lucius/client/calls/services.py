@@ -8,11 +8,28 @@ from typing import Any
 from lucius.client.call import Call, Json, post
 
 RENEWAL_SECONDS_MAX = 10.0
+REPORT_SECONDS_MAX = 5.0
 
 
 def pull_directives(service: str, count_max: int, wait_seconds: float) -> Call:
     body = {"service": service, "max": count_max, "wait_seconds": wait_seconds}
     return post("/v1/directives:pull", body, wait_seconds=wait_seconds)
+
+
+def report_service(service: str) -> Call:
+    """An instance is there that takes its directives from the bus."""
+    return post(
+        "/v1/directives:pull", {"service": service, "max": 0, "wait_seconds": 0}, answer_seconds_max=REPORT_SECONDS_MAX
+    )
+
+
+def report_worker(worker_id: str) -> Call:
+    """An instance is there that takes its jobs from the bus."""
+    return post(
+        "/v1/worker-jobs:pull",
+        {"workerId": worker_id, "max": 0, "wait_seconds": 0},
+        answer_seconds_max=REPORT_SECONDS_MAX,
+    )
 
 
 def call_back(kind: str, body: Json, token: str, traceparent: str | None = None) -> Call:
