@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
+import pytest
 from tests.console.console_browser import OpenTab, Tab
 from tests.console.console_server import ACME, ADMIN, OPERATOR, READER, Server
 
@@ -107,6 +108,7 @@ def test_job_shows_its_wait_with_a_countdown_and_follows_its_life(server: Server
     assert tab.page.locator("summary:has-text('Cancel')").count() == 0, "a reader sees no buttons"
 
 
+@pytest.mark.acts("/jobs/{job_id}/pause", "/jobs/{job_id}/resume", "/jobs/{job_id}/cancel", "/jobs/{job_id}/redrive")
 def test_operator_pauses_resumes_cancels_and_redrives_with_a_reason(server: Server, open_tab: OpenTab) -> None:
     job_id = server.submit()
     tab = open_tab(OPERATOR)
@@ -146,6 +148,12 @@ def test_stale_button_is_answered_kindly(server: Server, open_tab: OpenTab) -> N
     tab.page.wait_for_selector("text=the job has ended: it is FAILED_FINAL")
 
 
+@pytest.mark.acts(
+    "/operations",
+    "/operations/{operation_id}/pause",
+    "/operations/{operation_id}/resume",
+    "/operations/{operation_id}/abandon",
+)
 def test_cohort_is_redriven_with_a_canary_and_its_progress_is_shown(server: Server, open_tab: OpenTab) -> None:
     code = unique("COHORT")
     failed = [server.submit() for _ in range(3)]
@@ -161,6 +169,12 @@ def test_cohort_is_redriven_with_a_canary_and_its_progress_is_shown(server: Serv
     tab.page.fill("[name=canary]", "1")
     tab.page.click("button:has-text('Redrive 3 jobs')")
     tab.page.wait_for_selector("#piece-progress :text('Canary: 0 of 1')")
+    act(tab, "Pause …", "Pause this operation", "to look at the first")
+    tab.page.wait_for_selector("#piece-progress .chip:text-is('paused')")
+    act(tab, "Resume …", "Resume this operation", "it looks well")
+    tab.page.wait_for_selector("#piece-progress .chip:text-is('canary')")
+    assert "by key:operator: to look at the first" in tab.text(".trail")
+    tab.page.mouse.move(0, 0)  # A piece under the pointer holds still.
     new = tab.page.locator("#piece-progress tr:has-text('started') a").nth(1).inner_text()
     server.call_back("result", server.take(new), status="SUCCEEDED", artifacts={})
     tab.page.wait_for_selector("#piece-progress :text('2 started')")

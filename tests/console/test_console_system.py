@@ -94,6 +94,7 @@ def test_protocol_has_versions_durations_and_policies(server: Server, open_tab: 
     assert tab.page.locator("a:text-is('Submit one')").count() == 0, "a reader may not submit"
 
 
+@pytest.mark.acts("/submit")
 def test_form_submits_shows_faults_at_their_fields_and_leads_to_the_job(server: Server, open_tab: OpenTab) -> None:
     tab = open_tab(OPERATOR)
     tab.go("/submit")
