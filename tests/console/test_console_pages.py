@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import uuid
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 from tests.console.console_browser import OpenTab, Tab
-from tests.console.console_server import ACME, ADMIN, OPERATOR, READER, Server
+from tests.console.console_server import ACME, ADMIN, ONLY, OPERATOR, READER, Server
 
 TRIES_MAX = 5
 
@@ -134,6 +135,49 @@ def test_operator_pauses_resumes_cancels_and_redrives_with_a_reason(server: Serv
     assert failed in tab.text("#piece-state")
     tab.page.click(f"a:has-text('{failed}')")
     tab.page.wait_for_selector("text=Redriven as")
+
+
+@pytest.mark.acts("/jobs/{job_id}/new-payload")
+def test_job_is_redriven_with_another_payload_and_a_reason(server: Server, open_tab: OpenTab) -> None:
+    failed = server.submit(payload={"language": "en", "dpi": 300})
+    server.fail(failed)
+    tab = open_tab(OPERATOR)
+    tab.go(f"/jobs/{failed}")
+    tab.page.click("a:has-text('Redrive with another payload')")
+    shown = tab.page.input_value("#payload")
+    assert json.loads(shown) == {"language": "en", "dpi": 300}
+    for text, words in (("{", "JSON"), ('{"language": 5}', "/payload/language")):
+        tab.page.fill("#payload", text)
+        tab.page.fill("#why", "wrong <b>language</b>")
+        tab.page.click("button:text-is('Redrive with this payload')")
+        assert words in tab.text("[role=alert]")
+        assert (tab.page.input_value("#payload"), tab.page.input_value("#why")) == (text, "wrong <b>language</b>")
+    assert tab.violations() == []
+    tab.page.fill("#payload", shown.replace('"en"', '"de"'))
+    tab.page.click("button:text-is('Redrive with this payload')")
+    tab.page.wait_for_selector("text=This job redrives the one before with another payload")
+    assert "wrong <b>language</b>" in tab.text("#piece-events")
+    new = tab.page.url.split("/")[-1].partition("?")[0]
+    assert server.take(new)["payload"] == {"language": "de", "dpi": 300}
+    tab.page.click(f"#piece-state a:has-text('{failed}')")
+    tab.page.wait_for_selector("text=Redriven as")
+    tab.go(f"/audit?target={failed}")
+    assert "wrong <b>language</b>" in tab.text("#piece-list")
+    tab.go(f"/jobs/{new}/new-payload")
+    assert "Only a job that failed or was cancelled can be redriven" in tab.text()
+    assert tab.page.locator("main form").count() == 0
+
+
+def test_new_payload_needs_the_role_to_submit_too(server: Server) -> None:
+    failed = server.submit()
+    server.fail(failed)
+    with signed_in(server, ONLY["operate"]) as client:
+        page = client.get(f"/console/jobs/{failed}/new-payload").text
+        assert "needs the role submit too" in page
+        assert "<textarea" not in page
+        sent = {"csrf": csrf_of(page), "reason": "x", "payload": '{"language": "de"}'}
+        answer = client.post(f"/console/jobs/{failed}/new-payload", data=sent)
+        assert (answer.status_code, "needs the role submit" in answer.text) == (403, True)
 
 
 def test_stale_button_is_answered_kindly(server: Server, open_tab: OpenTab) -> None:
