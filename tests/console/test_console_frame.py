@@ -276,9 +276,3 @@ def test_stream_refuses_names_that_are_none(server: Server) -> None:
         client.post("/console/sign-in", data={"key": ACME})
         for names in ("", "a b", "x" * 300, ",".join(f"job:{n}" for n in range(50))):
             assert client.get("/console/stream", params={"names": names}).status_code == 422
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_frame_has_no_axe_violation(open_tab: OpenTab, scheme: str) -> None:
-    tab = open_tab(READER, color_scheme=scheme)
-    assert tab.violations() == []

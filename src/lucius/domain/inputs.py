@@ -20,6 +20,8 @@ class Accepted(Struct, frozen=True):
     """The caller's idempotency key for the redrive."""
     redriven_by: str | None = None
     redrive_reason: str | None = None
+    has_new_payload: bool = False
+    """A redrive with another payload than the job that it repeats."""
 
 
 class Published(Struct, frozen=True):
