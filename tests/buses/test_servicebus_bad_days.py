@@ -230,19 +230,25 @@ async def test_send_that_is_not_answered_is_unknown_and_repeated_without_a_dupli
     assert await bus.receive(["lane"], "ocr", 10, 30.0, 0.5) == []
 
 
-async def test_topic_that_does_not_answer_holds_up_the_others_only_once(
+async def test_busy_topic_does_not_hold_up_the_others_while_the_sdk_tries_again(
     bus: ProvisionedBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bus.declare([Subscription(topic="other", name="ocr")])
     await published(bus, "m0")
-    bus.thread.run(lambda: bus.thread.server.faults.forget_sends("lane", times=1_000))
-    with pytest.raises(BusUnavailable, match="does not answer about topic lane"):
-        await bus.publish([message("m1")])
+    bus.thread.run(lambda: bus.thread.server.faults.busy("lane", times=1_000))
+    assert "busy" in await deferred(bus, "m1")
+    sender = bus._senders["lane"]
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while asyncio.get_running_loop().time() < sender._held_up[0]:
+            await asyncio.sleep(0.05)
+    assert sender._sender is not None
+    sender._sender._config.retry_backoff_factor = sender._sender._config.retry_backoff_max = 100
     for name in ("CALL_SECONDS", "HARD_SECONDS"):
         monkeypatch.setattr(f"lucius.buses.servicebus.sending.{name}", 600.0)
     async with asyncio.timeout(PATIENCE_SECONDS):
         answers = await bus.publish([message("m2"), message("m3", "other")])
     assert isinstance(answers[0], Deferred)
+    assert "busy" in answers[0].reason
     assert answers[1] is None
 
 

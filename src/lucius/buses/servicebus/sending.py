@@ -23,7 +23,8 @@ CALL_SECONDS = 10.0
 HARD_SECONDS = 20.0
 """After this a call is given up, whatever the SDK still waits for."""
 TROUBLED_SECONDS = 0.5
-"""How long a message to a topic with a problem is waited for: others wait behind it."""
+"""How long a message to a topic that was full or busy is waited for: others wait behind it, and the SDK tries again
+for seconds before it says so."""
 IDLE_SECONDS = 300.0
 BUSY_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
@@ -61,7 +62,7 @@ class TopicSender:
         loop = asyncio.get_running_loop()
         if loop.time() < self._held_up[0]:
             raise EntityUnavailable(self._held_up[1])
-        trouble = self._problems.unavailable(self._entity)
+        trouble = self._problems.unavailable(self._entity) if self._has_no_room else None
         items: list[Item] = [(message, loop.create_future()) for message in messages]
         for item in items:
             self._queue.put_nowait(item)
@@ -184,8 +185,12 @@ class TopicSender:
     def _worked(self, has_sent: bool) -> None:
         """An open link says nothing about room: only a message that was taken does."""
         self.is_missing = False
-        if has_sent or self._problems.kind(self._entity) not in (Kind.BUSY, Kind.FULL):
+        if has_sent or not self._has_no_room:
             self._problems.gone(self._entity)
+
+    @property
+    def _has_no_room(self) -> bool:
+        return self._problems.kind(self._entity) in (Kind.BUSY, Kind.FULL)
 
     async def _drop(self) -> None:
         sender, self._sender = self._sender, None
