@@ -6,15 +6,12 @@ Unlike `bench.services` it is what a team would run: deduplicated, recorded on d
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import os
-import signal
 from typing import Any
 
-import uvloop
-
 from bench.services import SERVICES
+from lucius.kit.process import run_process
 from lucius.platform import PlatformService, PlatformSettings
 
 
@@ -26,12 +23,6 @@ def service_of(name: str, eager: bool) -> PlatformService:
         return {}
 
     return service
-
-
-async def run(service: PlatformService, settings: PlatformSettings) -> None:
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    await service.serve(stop, settings)
 
 
 def main() -> None:
@@ -49,7 +40,8 @@ def main() -> None:
         state=options.state,
         concurrency=options.concurrency,
     )
-    uvloop.run(run(service_of(options.service, options.eager), settings))
+    service = service_of(options.service, options.eager)
+    run_process(service.name, lambda stop: service.serve(stop, settings))
 
 
 if __name__ == "__main__":

@@ -39,12 +39,13 @@ def install(cache: Path) -> Path:
 
 
 @contextmanager
-def running(cache: Path) -> Iterator[Azurite]:
+def running(cache: Path, *more: str) -> Iterator[Azurite]:
+    """`more` options of Azurite."""
     program = install(cache)
     ports = Azurite(free_port(), free_port())
     with tempfile.TemporaryDirectory(prefix="lucius-azurite-") as folder:
         log = Path(folder) / "log"
-        options = ["--inMemoryPersistence", "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
+        options = [*more, "--inMemoryPersistence", "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
         options += ["--blobPort", str(ports.blob_port), "--tablePort", str(ports.table_port), "--queuePort", "0"]
         with log.open("wb") as output:
             server = subprocess.Popen(

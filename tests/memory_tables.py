@@ -138,6 +138,9 @@ class NoBlobs:
     async def create_container(self, container: str) -> None:
         pass
 
+    async def has_container(self, container: str) -> bool:
+        return True
+
     async def names(self, container: str, prefix: str, limit: int) -> list[str]:
         return []
 

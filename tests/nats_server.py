@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from lucius.buses.nats.bus import NatsBus
 from lucius.buses.nats.connection import Connection
 from lucius.buses.nats.jetstream import JetStream, all_of
 from lucius.buses.nats.names import Names
@@ -48,16 +49,22 @@ async def _each_stream(options: NatsOptions, call: str, besides: str = "") -> No
         await connection.close()
 
 
-class NatsServer:
-    """`extra`: more lines of its configuration. `sync`: the `sync_interval`."""
+async def delete_topic(bus: NatsBus, topic: str) -> None:
+    await bus.jetstream.call(f"STREAM.DELETE.{Names(bus.options.prefix).topic(topic)}")
 
-    def __init__(self, extra: str = "", sync: str = "always") -> None:
+
+class NatsServer:
+    """`extra`: more lines of its configuration. `sync`: the `sync_interval`. `store_max`: how much all streams may
+    hold."""
+
+    def __init__(self, extra: str = "", sync: str = "always", store_max: str = "1TB") -> None:
         # A folder in memory outlives the killed server just as well, and syncing costs nothing there.
         parent = MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None
         self._folder = Path(tempfile.mkdtemp(prefix="lucius-nats-", dir=parent))
         self.port, self.monitor_port = free_port(), free_port()
         self._config = self._folder / "nats.conf"
         self._sync = sync
+        self._store_max = store_max
         self._process: subprocess.Popen[bytes] | None = None
         self.configure(extra)
 
@@ -65,7 +72,8 @@ class NatsServer:
         """For the next start."""
         self._config.write_text(
             f"listen: 127.0.0.1:{self.port}\nhttp: 127.0.0.1:{self.monitor_port}\n"
-            f'jetstream {{ store_dir: "{self._folder / "store"}", sync_interval: {self._sync} }}\n{extra}\n'
+            f'jetstream {{ store_dir: "{self._folder / "store"}", sync_interval: {self._sync},'
+            f" max_file_store: {self._store_max} }}\n{extra}\n"
         )
 
     @property

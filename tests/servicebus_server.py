@@ -17,6 +17,7 @@ from lucius.ports.bus import Depth, Subscription
 from lucius.testing.samples import ShiftedClock
 from lucius.testing.servicebus.filters import CorrelationFilter, Rule
 from lucius.testing.servicebus.https import AdministrationServer
+from lucius.testing.servicebus.message import DATA, Message, sections
 from lucius.testing.servicebus.refusals import Refusal
 from lucius.testing.servicebus.server import ServiceBusServer
 from lucius.testing.servicebus.settings import QueueSettings, SubscriptionSettings, TopicSettings
@@ -137,7 +138,7 @@ class ServerThread:
 
         def read() -> list[bytes]:
             queues = [queue for queue in self.server.namespace.queues() if queue.dead_letters is not None]
-            return [stored.message.encoded(0, {}) for queue in queues for stored in queue]
+            return [body_of(stored.message) for queue in queues for stored in queue]
 
         return self.run(read)
 
@@ -214,6 +215,10 @@ class ProvisionedBus(ServiceBus):
         self._proof._read.clear()
         for lane in self._receiving.lanes.values():
             lane.buffer.clear()
+
+
+def body_of(message: Message) -> bytes:
+    return b"".join(value for code, value, _ in sections(message.body) if code == DATA)
 
 
 async def close_broken_sockets(port: int) -> None:

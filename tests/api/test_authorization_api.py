@@ -168,6 +168,22 @@ async def test_refused_caller_changes_nothing(guarded: Any) -> None:
     assert [event["type"] for event in await guarded.events(job_id)] == ["ACCEPTED", "ATTEMPT_CREATED", "PUBLISHED"]
 
 
+async def test_redrive_with_another_payload_needs_both_roles(guarded: Any) -> None:
+    job_id = await guarded.accepted(tenant_id="acme")
+    await guarded.fail()
+    body = {"payload": {"language": "de"}}
+    operator = guarded.with_key(key_of("operate-everywhere"))
+    problem = guarded.assert_problem(await operator.operate(job_id, "redrive", body), 403, "FORBIDDEN", "/payload")
+    assert "submit" in problem["detail"]
+    submitter = guarded.with_key(key_of("submit-everywhere"))
+    guarded.assert_problem(await submitter.operate(job_id, "redrive", body), 403, "FORBIDDEN")
+    rival = guarded.with_key(key_of("rival"))
+    guarded.assert_problem(await rival.operate(job_id, "redrive", body), 404, "JOB_NOT_FOUND")
+    assert await guarded.count() == 1
+    acme = guarded.with_key(key_of("acme"))
+    assert (await acme.operate(job_id, "redrive", body)).status_code == 202
+
+
 # --- Tenants ---------------------------------------------------------------------------------------------------------
 
 

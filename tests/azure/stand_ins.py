@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from secrets import token_hex
 
+import jwt
 from aiohttp import web
 
 HOST = "127.0.0.1"
@@ -43,6 +44,14 @@ class Issuer:
         self.tokens[token] = audience.removesuffix("/.default")
         return token
 
+    def issue_jwt(self, audience: str) -> str:
+        """One that Azurite takes, which does not look at the signature."""
+        now, audience = int(time.time()), audience.removesuffix("/.default")
+        claims = {"aud": audience, "iss": f"https://sts.windows.net/{TENANT}/", "jti": token_hex(16)}
+        token = jwt.encode({**claims, "iat": now, "nbf": now - 60, "exp": now + 3_600}, "k" * 32)
+        self.tokens[token] = audience
+        return token
+
     async def managed(self, request: web.Request) -> web.Response:
         self.asked.append(request.path_qs)
         if request.headers.get("X-IDENTITY-HEADER") != IDENTITY_HEADER and request.headers.get("Metadata") != "true":
@@ -56,7 +65,7 @@ class Issuer:
     async def federated(self, request: web.Request) -> web.Response:
         form = await request.post()
         self.assertions.append(str(form["client_assertion"]))
-        token = self.issue(str(form["scope"]))
+        token = self.issue_jwt(str(form["scope"]))
         return web.json_response({"access_token": token, "expires_in": 3_600, "token_type": "Bearer"})
 
 

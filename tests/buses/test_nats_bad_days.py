@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from tests.nats_server import NatsServer
+from tests.refused_messages import refused
 
 from lucius.buses.nats import NatsBus, NatsOptions
 from lucius.clocks import SystemClock
-from lucius.ports.bus import Bus, BusUnavailable, DeliveryRef, Subscription
+from lucius.ports.bus import Bus, BusUnavailable, Deferred, DeliveryRef, Subscription
+from lucius.telemetry.metrics import MetricsObserver
 from lucius.testing.bus_publishing import ids, message, ref
 
 PATIENCE_SECONDS = 20.0
@@ -96,14 +98,38 @@ async def test_credentials_that_no_longer_hold_are_said_and_tried_again(own_serv
         assert ids(await bus.receive(["lane"], "ocr", 10, 5.0, 2.0)) == ["m1"]
 
 
+async def test_full_store_is_said_until_there_is_room(caplog: pytest.LogCaptureFixture) -> None:
+    """Only the answer to a publish tells."""
+    server = NatsServer(store_max="200KB")
+    server.start()
+    try:
+        async with NatsBus(NatsOptions(servers=(server.url,)), SystemClock()) as bus:
+            await bus.declare([OCR, Subscription(topic="other", name="ocr")])
+            await bus.publish([message(f"large {number}", body=b"x" * 40_000) for number in range(9)])
+            for topic in ("lane", "other"):
+                with pytest.raises(BusUnavailable, match=rf"topic {topic} .*insufficient resources"):
+                    await bus.publish([message("m1", topic, body=b"x" * 40_000)])
+            for _ in range(2):
+                with pytest.raises(BusUnavailable, match=r"topic lane .*insufficient resources; and 1 more"):
+                    await bus.health()
+            assert "takes messages again" not in caplog.text
+            await bus.settle([each.ref for each in await bus.receive(["lane"], "ocr", 10, 5.0, 1.0)])
+            assert await bus.publish([message("m1"), message("m1", "other")]) == [None, None]
+            assert await bus.health()
+            assert caplog.text.count("takes messages again") == 2
+    finally:
+        server.stop()
+
+
 async def test_missing_stream_is_said_and_made_again(bus: NatsBus, caplog: pytest.LogCaptureFixture) -> None:
     await bus.declare([OCR])
     stream = f"{bus.options.prefix}-topic-lane"
     await bus.jetstream.call(f"STREAM.DELETE.{stream}")
     with pytest.raises(BusUnavailable, match=stream):
         await bus.health()
-    with pytest.raises(BusUnavailable, match=stream):
-        await bus.publish([message("m1")])
+    [deferred] = await bus.publish([message("m1")])
+    assert isinstance(deferred, Deferred)
+    assert stream in deferred.reason
     assert await bus.receive(["lane"], "ocr", 10, 5.0, 0.0) == []
     await bus.upkeep()
     assert stream in caplog.text
@@ -138,14 +164,20 @@ async def test_streams_that_are_all_gone_are_made_again(bus: NatsBus) -> None:
     assert ids(await bus.receive(["lane"], "ocr", 10, 5.0, 2.0)) == ["m1"]
 
 
-async def test_message_of_somebody_else_is_a_dead_letter_and_stops_nobody(bus: NatsBus) -> None:
-    await bus.declare([OCR])
-    await bus.jetstream.publish(f"{bus.options.prefix}.queue.lane.ocr.stray", b"not ours", {})
-    assert await bus.publish([message("m1")]) == [None]
-    assert ids(await bus.receive(["lane"], "ocr", 10, 5.0, 1.0)) == ["m1"]
-    [letter] = await bus.dead_letters(10)
+async def test_message_of_somebody_else_is_a_dead_letter_and_stops_nobody(
+    nats_options: NatsOptions, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = MetricsObserver(SystemClock())
+    async with NatsBus(nats_options, SystemClock(), observer=metrics) as bus:
+        await bus.declare([OCR])
+        await bus.jetstream.publish(f"{bus.options.prefix}.queue.lane.ocr.stray", b"not ours", {})
+        assert await bus.publish([message("m1")]) == [None]
+        assert ids(await bus.receive(["lane"], "ocr", 10, 5.0, 1.0)) == ["m1"]
+        [letter] = await bus.dead_letters(10)
     assert letter.ref == DeliveryRef("lane", "ocr", "stray")
     assert letter.reason.startswith("FOREIGN")
+    assert refused(metrics) == {("lane", "FOREIGN"): 1.0}
+    assert letter.reason in caplog.text
 
 
 async def test_message_is_renewed_and_released_by_another_process(bus: NatsBus) -> None:

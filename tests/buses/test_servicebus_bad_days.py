@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage
+from tests.refused_messages import refused
 from tests.servicebus_server import SDK_LEAVES_SOCKETS, ProvisionedBus, ServerThread, close_broken_sockets
 
-from lucius.ports.bus import Bus, BusUnavailable, Subscription
+from lucius.buses.servicebus.sending import TopicSender
+from lucius.clocks import SystemClock
+from lucius.ports.bus import Bus, BusUnavailable, Deferred, Subscription
+from lucius.telemetry.metrics import MetricsObserver
 from lucius.testing.bus_publishing import ids, message, ref
-from lucius.testing.servicebus.refusals import entity_full
 from lucius.testing.servicebus.tokens import SharedKey
 
 pytestmark = SDK_LEAVES_SOCKETS
@@ -41,8 +45,15 @@ async def own_server() -> AsyncIterator[ServerThread]:
 
 
 @pytest.fixture
-async def bus(servicebus_server: ServerThread) -> AsyncIterator[ProvisionedBus]:
-    bus = ProvisionedBus(servicebus_server, servicebus_server.clock(), busy_seconds=0.3, silence_seconds=1.5)
+def metrics() -> MetricsObserver:
+    return MetricsObserver(SystemClock())
+
+
+@pytest.fixture
+async def bus(servicebus_server: ServerThread, metrics: MetricsObserver) -> AsyncIterator[ProvisionedBus]:
+    bus = ProvisionedBus(
+        servicebus_server, servicebus_server.clock(), busy_seconds=0.3, silence_seconds=1.5, observer=metrics
+    )
     async with bus:
         await bus.declare([OCR])
         yield bus
@@ -73,15 +84,37 @@ async def until_unavailable(bus: Bus, words: str) -> None:
             said = str(error)
 
 
+async def still_said(bus: Bus, words: str, caplog: pytest.LogCaptureFixture) -> None:
+    """However often somebody looks: looking is not sending."""
+    for _ in range(2):
+        with pytest.raises(BusUnavailable, match=words):
+            await bus.health()
+    assert works_again(caplog) == ""
+
+
+def works_again(caplog: pytest.LogCaptureFixture) -> str:
+    return "\n".join(one.getMessage() for one in caplog.records if "works again" in one.getMessage())
+
+
+async def deferred(bus: Bus, name: str) -> str:
+    """Why this message is not taken now."""
+    [answer] = await bus.publish([message(name)])
+    assert isinstance(answer, Deferred)
+    return answer.reason
+
+
 async def published(bus: Bus, name: str) -> None:
     """Again until it is taken, as the outbox does."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:
-                assert await bus.publish([message(name)]) == [None]
-                return
+                [answer] = await bus.publish([message(name)])
+                if answer is None:
+                    return
+                assert isinstance(answer, Deferred)
             except BusUnavailable:
-                await asyncio.sleep(0.1)
+                pass
+            await asyncio.sleep(0.1)
 
 
 async def test_broker_that_is_away_is_said_and_found_again(
@@ -155,31 +188,35 @@ async def test_lock_whose_renewal_waits_behind_the_settlement_is_no_error(
     assert await asyncio.to_thread(bus.thread.bodies) == []
 
 
-async def test_busy_is_said_and_waited_for(bus: ProvisionedBus) -> None:
+async def test_busy_is_said_until_a_message_is_taken(bus: ProvisionedBus, caplog: pytest.LogCaptureFixture) -> None:
     await published(bus, "m0")
     bus.thread.run(lambda: bus.thread.server.faults.busy("lane", times=1_000))
-    with pytest.raises(BusUnavailable, match="busy"):
-        await bus.publish([message("m1")])
+    assert "busy" in await deferred(bus, "m1")
+    await still_said(bus, "is busy at topic lane", caplog)
     bus.thread.run(bus.thread.server.faults.clear)
     await published(bus, "m1")
     await until_healthy(bus)
+    assert "topic lane" in works_again(caplog)
 
 
-async def test_full_topic_is_said_and_refuses_no_message_for_good(bus: ProvisionedBus) -> None:
+async def test_full_topic_is_said_until_there_is_room(bus: ProvisionedBus, caplog: pytest.LogCaptureFixture) -> None:
     await published(bus, "m0")
-    bus.thread.run(lambda: bus.thread.server.faults.refuse(entity_full("lane", 1), "lane", times=1_000))
-    with pytest.raises(BusUnavailable, match="full"):
-        await bus.publish([message("m1")])
-    bus.thread.run(bus.thread.server.faults.clear)
+    settings = bus.thread.server.namespace.topic("lane").settings
+    bytes_max = settings.size_bytes_max
+    bus.thread.run(lambda: setattr(settings, "size_bytes_max", 1))
+    assert "is full" in await deferred(bus, "m1")
+    await still_said(bus, "topic lane on Service Bus at .* is full", caplog)
+    bus.thread.run(lambda: setattr(settings, "size_bytes_max", bytes_max))
     await published(bus, "m1")
+    await until_healthy(bus)
+    assert "topic lane" in works_again(caplog)
 
 
 async def test_missing_topic_and_subscription_are_said(bus: ProvisionedBus) -> None:
     await published(bus, "m0")
     await asyncio.to_thread(bus.thread.forget)
     await until_unavailable(bus, "lane/ocr is missing")
-    with pytest.raises(BusUnavailable, match=r"topic lane is missing.*lucius bus provision"):
-        await bus.publish([message("m1")])
+    assert re.search(r"topic lane is missing.*lucius bus provision", await deferred(bus, "m1"))
     await bus.declare([OCR])
     await published(bus, "m1")
     assert ids(await bus.receive(["lane"], "ocr", 1, 30.0, PATIENCE_SECONDS)) == ["m1"]
@@ -191,6 +228,42 @@ async def test_send_that_is_not_answered_is_unknown_and_repeated_without_a_dupli
     await published(bus, "m1")
     assert ids(await bus.receive(["lane"], "ocr", 10, 30.0, 5.0)) == ["m1"]
     assert await bus.receive(["lane"], "ocr", 10, 30.0, 0.5) == []
+
+
+async def test_topic_that_does_not_answer_holds_up_the_others_only_once(
+    bus: ProvisionedBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bus.declare([Subscription(topic="other", name="ocr")])
+    await published(bus, "m0")
+    bus.thread.run(lambda: bus.thread.server.faults.forget_sends("lane", times=1_000))
+    with pytest.raises(BusUnavailable, match="does not answer about topic lane"):
+        await bus.publish([message("m1")])
+    for name in ("CALL_SECONDS", "HARD_SECONDS"):
+        monkeypatch.setattr(f"lucius.buses.servicebus.sending.{name}", 600.0)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        answers = await bus.publish([message("m2"), message("m3", "other")])
+    assert isinstance(answers[0], Deferred)
+    assert answers[1] is None
+
+
+async def test_idle_sender_is_replaced_before_a_message_needs_it(bus: ProvisionedBus) -> None:
+    """The service detaches idle links, and the send that finds out takes seconds."""
+    made: list[ServiceBusSender] = []
+
+    def make() -> ServiceBusSender:
+        made.append(bus._client.get_topic_sender("lane"))
+        return made[-1]
+
+    sender = TopicSender("lane", make, bus.problems, idle_seconds=0.2)
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(made) < 3:
+                await asyncio.sleep(0.05)
+        assert made[0]._shutdown.is_set(), "closed"
+        assert await sender.send([ServiceBusMessage(b"after the pause", message_id="m1")]) == [None]
+    finally:
+        await sender.close()
+    assert ids(await bus.receive(["lane"], "ocr", 1, 30.0, PATIENCE_SECONDS)) == ["m1"]
 
 
 async def test_receiver_that_hangs_is_replaced(bus: ProvisionedBus) -> None:
@@ -208,7 +281,9 @@ async def test_receiver_that_hangs_is_replaced(bus: ProvisionedBus) -> None:
     assert ids(await waiting) == ["m1"]
 
 
-async def test_message_of_somebody_else_is_a_dead_letter_and_stops_nobody(bus: ProvisionedBus) -> None:
+async def test_message_of_somebody_else_is_a_dead_letter_and_stops_nobody(
+    bus: ProvisionedBus, metrics: MetricsObserver
+) -> None:
     async with (
         ServiceBusClient.from_connection_string(bus.options.connection) as client,
         client.get_topic_sender("lane") as sender,
@@ -224,6 +299,9 @@ async def test_message_of_somebody_else_is_a_dead_letter_and_stops_nobody(bus: P
         while not (letters := await bus.dead_letters(10)):
             await asyncio.sleep(0.05)
     assert letters[0].reason.startswith("FOREIGN")
+    async with asyncio.timeout(10):
+        while refused(metrics) != {("lane", "FOREIGN"): 1.0}:
+            await asyncio.sleep(0.05)
 
 
 async def test_messages_that_nobody_asked_for_are_released_and_not_counted(bus: ProvisionedBus) -> None:

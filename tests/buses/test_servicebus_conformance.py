@@ -11,7 +11,9 @@ from tests.servicebus_server import ProvisionedBus, ServerThread
 from lucius.ports.bus import Bus
 from lucius.testing.bus_durability import BusDeliveryCounts
 from lucius.testing.bus_suite import BusSuite
+from lucius.testing.bus_topics import BusTopicsApart
 from lucius.testing.samples import ShiftedClock
+from lucius.testing.servicebus.settings import SIZE_BYTES_DEFAULT
 
 NOTICE_SECONDS = 0.15
 """Until both sides have noticed that time has passed."""
@@ -19,7 +21,7 @@ OTHERS_LOOK_SECONDS = 3.0
 """The first client has credit for a moment after its last caller has left: what comes then, it releases for others."""
 
 
-class TestServiceBus(BusSuite, BusDeliveryCounts):
+class TestServiceBus(BusSuite, BusDeliveryCounts, BusTopicsApart):
     # Time passes at once; these must be longer than a slow machine takes.
     lock_seconds = 20.0
     short_seconds = 6.0
@@ -40,6 +42,16 @@ class TestServiceBus(BusSuite, BusDeliveryCounts):
         await asyncio.sleep(NOTICE_SECONDS)
         dead = [letter.body for letter in await bus.dead_letters(100) if letter.body is not None]
         return [*(await asyncio.to_thread(self.thread.bodies)), *dead]
+
+    async def close_topic(self, bus: Bus, topic: str) -> None:
+        await self._limit(topic, 1)
+
+    async def open_topic(self, bus: Bus, topic: str) -> None:
+        await self._limit(topic, SIZE_BYTES_DEFAULT)
+
+    async def _limit(self, topic: str, bytes_max: int) -> None:
+        settings = self.thread.server.namespace.topic(topic).settings
+        await asyncio.to_thread(self.thread.run, lambda: setattr(settings, "size_bytes_max", bytes_max))
 
     def other_client(self, bus: Bus) -> Bus:
         """A client knows the subscriptions that it declares; every process declares the same."""

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -156,9 +156,12 @@ def test_printed_bicep_has_every_entity() -> None:
     assert text.count("{") == text.count("}")
 
 
-def test_commands_print_check_and_provision(
-    own_server: ServerThread, options: ServiceBusOptions, tmp_path: Path
-) -> None:
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def lucius(options: ServiceBusOptions, tmp_path: Path) -> Command:
+    """Runs `lucius bus` with these arguments, and with other settings if they are given."""
     registry = tmp_path / "registry"
     (registry / "protocols").mkdir(parents=True)
     shipped = Path(registries.__file__).parent / "shipped"
@@ -174,10 +177,14 @@ def test_commands_print_check_and_provision(
         "LUCIUS_REGISTRY": str(registry),
     }
 
-    def lucius(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
         program = [sys.executable, "-m", "lucius.cli.main", "bus", *arguments]
-        return subprocess.run(program, env=environment, capture_output=True, text=True, timeout=120)
+        return subprocess.run(program, env=environment | settings, capture_output=True, text=True, timeout=120)
 
+    return run
+
+
+def test_commands_print_check_and_provision(lucius: Command) -> None:
     before = lucius("check")
     assert before.returncode == 1, before.stderr
     assert f"topic {LANE_TOPICS[15]} is missing" in before.stdout
@@ -187,5 +194,33 @@ def test_commands_print_check_and_provision(
     assert "subscription jobs/mailbox created" in made.stdout
     after = lucius("check", "--worker", "mailbox")
     assert (after.returncode, after.stdout) == (0, ""), after.stdout
-    printed = lucius("provision", "--print", "json")
-    assert set(settings_of(json.loads(printed.stdout)).topics) >= {*LANE_TOPICS, "orchestrator-events", "results"}
+    printed = lucius("provision", "--print", "json", "--worker", "mailbox")
+    config = json.loads(printed.stdout)
+    assert set(settings_of(config).topics) >= {*LANE_TOPICS, "orchestrator-events", "results"}
+    [namespace] = config["UserConfig"]["Namespaces"]
+    subscriptions = {
+        (topic["Name"], one["Name"]): one["Properties"]
+        for topic in namespace["Topics"]
+        for one in topic["Subscriptions"]
+    }
+    for place in (("orchestrator-events", "orchestrator"), ("results", "orchestrator"), ("jobs", "mailbox")):
+        properties = subscriptions[place]
+        assert properties["LockDuration"] == "PT1M"
+        assert properties["MaxDeliveryCount"] == 10
+        assert properties["DefaultMessageTimeToLive"] == "P14D"
+        assert properties["DeadLetteringOnMessageExpiration"] is True
+
+
+@pytest.mark.parametrize(
+    ("variable", "words"),
+    [
+        ("LUCIUS_SERVICEBUS_CONNECTION", "refuses this process at subscription"),
+        ("LUCIUS_SERVICEBUS_ADMINISTRATION", "refuses the key or the credential"),
+    ],
+)
+def test_check_names_a_wrong_key(lucius: Command, options: ServiceBusOptions, variable: str, words: str) -> None:
+    right = {"CONNECTION": options.connection, "ADMINISTRATION": options.administration}[variable.rpartition("_")[2]]
+    found = lucius("check", **{variable: right.replace("the right key", "another key")})
+    assert found.returncode == 1, found.stderr
+    assert len([line for line in found.stdout.splitlines() if words in line]) == 1, found.stdout
+    assert "another key" not in found.stdout + found.stderr

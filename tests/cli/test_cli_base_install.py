@@ -55,9 +55,9 @@ def test_commands_of_the_server_name_the_extra_that_is_missing(command: tuple[st
 
 
 def test_one_missing_package_deep_inside_is_named() -> None:
-    ended = run_without({"uvloop"}, "db", "verify")
+    ended = run_without({"apsw"}, "db", "verify")
     assert ended.returncode == 2, ended.stderr
-    assert "pip install '.[server]' in a clone of LUCIUS (uvloop is not installed)" in ended.stderr
+    assert "pip install '.[server]' in a clone of LUCIUS (apsw is not installed)" in ended.stderr
 
 
 def test_defect_inside_lucius_is_not_taken_for_a_missing_package() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,6 +41,23 @@ def test_filters_show_what_matches_and_do_nothing(scripted: Any, verb: str) -> N
     ((call, body, _),) = scripted.calls
     wanted = {"tenant_id": "acme", "request_type": "OCR", "created_from": AT, "error_signature": "s"}
     assert (call, body) == (PREVIEW, {"action": verb, "filter": wanted})
+
+
+def test_one_job_is_redriven_with_the_payload_of_a_file(scripted: Any, tmp_path: Path) -> None:
+    file = tmp_path / "fixed.json"
+    file.write_text('{"language": "de", "input_ref": "kept as it is"}')
+    scripted.on(f"POST /v1/jobs/{JOB}:redrive", {"jobId": ID, "status": "QUEUED"}, status=202)
+    shown = scripted.lucius("redrive", JOB, "--payload", str(file), "--reason", "wrong language")
+    assert (shown.exit_code, shown.stdout) == (0, f"Job {ID} QUEUED, a redrive of {JOB}\n")
+    payload = {"language": "de", "input_ref": "kept as it is"}
+    assert scripted.calls[0][1] == {"reason": "wrong language", "payload": payload}
+    file.write_text('["de"]')
+    refused = scripted.lucius("redrive", JOB, "--payload", str(file))
+    assert (refused.exit_code, len(scripted.calls)) == (2, 1)
+    assert "must contain a JSON object, a payload" in refused.stderr
+    for_all = scripted.lucius("redrive", "--tenant", "acme", "--payload", str(file))
+    assert (for_all.exit_code, len(scripted.calls)) == (2, 1)
+    assert "--payload is for one JOB" in for_all.stderr
 
 
 def test_yes_creates_an_operation(scripted: Any) -> None:

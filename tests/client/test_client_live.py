@@ -116,8 +116,9 @@ def _jobs(client: Any, real: Client) -> None:
     trail = client.events(first.job_id)
     assert [one.type for one in trail] == [one.type for one in client.follow(first.job_id, timeout_seconds=60.0)]
     assert {first.job_id, taken.job_id} == {job.job_id for job in client.jobs(tenant_id="acme")}
-    redriven = client.redrive(first.job_id)
+    redriven = client.redrive(first.job_id, reason="wrong language", payload={"language": "de"})
     assert redriven.redrive_of == first.job_id
+    assert client.command(redriven.job_id)["payload"] == {"language": "de"}
     assert client.pause(taken.job_id).status == "PAUSED"
     assert client.resume(taken.job_id).status != "PAUSED"
     with pytest.raises(Conflict):

@@ -82,5 +82,5 @@ async def test_readiness_and_doctor_compare_the_clocks(
     assert parts["clock"].ok
     assert parts["clock"].detail.endswith("from Azure Storage's")
     assert parts["ledger"].detail.startswith("Azure Tables")
-    assert (parts["schema"].ok, parts["schema"].detail) == (True, "every table is there")
+    assert (parts["schema"].ok, parts["schema"].detail) == (True, "every table is there, and the container")
     assert "runbooks are off" in parts["runbooks"].detail

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 from tests.console import chromium
+from tests.console import console_addresses as addresses
 from tests.console.console_browser import OpenTab, Tab
 from tests.console.console_server import Server
 
@@ -23,9 +24,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("console")
     source = folder / "members.csv"
     source.write_text("Upn,Day\n")
+    moves = folder / "moves.csv"
+    moves.write_text("Upn,Day\n")
     server = Server(
         folder,
         LUCIUS_SOURCE_MEMBERS=str(source),
+        LUCIUS_SOURCE_MOVES=str(moves),
         LUCIUS_SOURCE_INTERVAL="0.3",
         LUCIUS_SOURCE_STILL_SECONDS="0",
         LUCIUS_CONSOLE_TRACE_URL="https://traces.example/trace/{trace_id}",
@@ -52,9 +56,11 @@ def browser(chromium_folder: Path) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def open_tab(browser: Browser, server: Server, chromium_folder: Path) -> Iterator[OpenTab]:
+def open_tab(
+    browser: Browser, server: Server, chromium_folder: Path, request: pytest.FixtureRequest
+) -> Iterator[OpenTab]:
     """Open a tab in a browser context of its own; with `key`, signed in. What the browser complains about fails the
-    test when it ends."""
+    test when it ends, and so does an act that the test is marked with and has not done."""
     tabs: list[Tab] = []
 
     def open_(key: str | None = None, url: str | None = None, **options: Any) -> Tab:
@@ -71,3 +77,7 @@ def open_tab(browser: Browser, server: Server, chromium_folder: Path) -> Iterato
         tab.page.context.close()
     complaints = [complaint for tab in tabs for complaint in tab.complaints]
     assert complaints == []
+    mark = request.node.get_closest_marker("acts")
+    if mark is not None:
+        done = {addresses.act_at(path) for tab in tabs for path in tab.sent}
+        assert set(mark.args) <= done, "it has not done every act that it is marked with"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from starlette.routing import compile_path
 from tests.console.batch_scenario import Batch
 from tests.console.console_server import Server
 
@@ -67,6 +68,11 @@ def downloads(values: Mapping[str, str]) -> dict[str, str]:
 
 def acts(values: Mapping[str, str]) -> dict[str, str]:
     return {act.path: filled(act.path, values) for act in ACTS}
+
+
+def act_at(path: str) -> str | None:
+    """The act, as declared, that a form sent to this path does."""
+    return next((act.path for act in ACTS if compile_path(act.path)[0].match(path)), None)
 
 
 def fields() -> list[str]:

@@ -35,6 +35,8 @@ steps:
       searchable: [customer]
       schema: {type: object, properties: {customer: {type: string}}}
 """
+HOSTILE = "<script>document.title='owned'</script> =cmd|' /C calc'!A0 " + "x" * 400
+"""A value that must be shown as text."""
 IDS = ("jobId", "stepId", "tenant_id", "attempt_no", "lease_id")
 _numbers = count(1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.long_form import sized
 MEMBERS = ["ann", "bob", HOSTILE, LONG, *(f"user-{number:02}" for number in range(16))]
 VISIBLE_SECONDS_MAX = sized(5, 1)
 """The short form shares two cores with other tests; `test_console_frame` tries several times, and asks for one."""
+SOURCE_SECONDS_MAX = 20.0
 FORMULA = "=cmd|' /C calc'!A0 <script>alert(2)</script>"
 GRID = """() => {
   const canvas = document.getElementById("grid-canvas"), paper = canvas.getContext("2d");
@@ -69,7 +71,6 @@ def test_the_page_shows_phases_grid_and_who_is_behind(open_tab: OpenTab, batch: 
     assert {cell for cell, count in pixels.items() if count > 50} >= {".", "s", "d", "f", "c"}
     assert tab.page.locator("svg.phases line.now").count() == 1
     assert tab.page.locator("button[type=submit]:visible").all_inner_texts() == ["Sign out"], "a reader has no buttons"
-    assert tab.violations() == []
 
 
 def test_a_change_is_visible_soon(open_tab: OpenTab, server: Server) -> None:
@@ -118,6 +119,16 @@ def test_a_grid_that_missed_changes_is_fetched_anew(open_tab: OpenTab, server: S
     assert tab.page.evaluate(GRID)["s"] > 50
 
 
+@pytest.mark.acts(
+    "/batches/{batch_id}/reschedule",
+    "/batches/{batch_id}/pause",
+    "/batches/{batch_id}/resume",
+    "/batches/{batch_id}/advance",
+    "/batches/{batch_id}/retry",
+    "/batches/{batch_id}/add",
+    "/batches/{batch_id}/remove",
+    "/batches/{batch_id}/cancel",
+)
 def test_acts_are_done_with_a_reason_and_kept_in_the_trail(open_tab: OpenTab, server: Server) -> None:
     made = Batch(server, "acts", ["ann", "bob", "carl"], {"one": ["a"], "two": ["b"]})
     tab = open_batch(open_tab, made, OPERATOR)
@@ -191,13 +202,75 @@ def test_a_held_batch_is_resumed_and_a_member_retried_from_its_page(open_tab: Op
     page.click("#grid-canvas", position={"x": 30, "y": 8})
     page.wait_for_url("**/members/*")
     assert FORMULA in tab.text()
-    assert tab.violations() == []
     page.fill("#why-retry", "try it once more")
     page.click("text=Retry the failed step")
     page.wait_for_selector(".banner.good")
     assert "waits" in tab.text() or "worker" in tab.text()
     (event,) = made.events("member-retried")
     assert event["detail"]["reason"] == "try it once more"
+
+
+MOVES = """\
+name: moves
+data_source: {type: csv, connection: LUCIUS_SOURCE_MOVES, primary_key: Upn, batch_time_column: Day}
+phases:
+  - name: tell
+    offset: T-300d
+    steps: [{name: tell, worker_id: worker-moves, function: Tell, params: {Upn: "{{Upn}}"}}]
+  - name: go
+    offset: T-0
+    steps: [{name: move, worker_id: worker-moves, function: Move, params: {Upn: "{{Upn}}"}}]
+"""
+
+
+@pytest.mark.acts("/batches/{batch_id}/confirm-move", "/batches/{batch_id}/keep")
+def test_members_whose_date_moved_are_let_go_or_kept(open_tab: OpenTab, server: Server) -> None:
+    """Two from their own pages, the others from that of their batch."""
+    members = ("ann", "ben", "cleo", "dan")
+    early, late = (f"{datetime.now(UTC) + timedelta(days=days):%Y-%m-%d}" for days in (200, 230))
+    source = server.folder / "moves.csv"
+    source.write_text("Upn,Day\n" + "".join(f"{one},{early}\n" for one in members))
+    server.client.post("/v1/runbooks", json={"yaml": MOVES}).raise_for_status()
+    tab = open_tab(OPERATOR)
+    page = tab.page
+    tab.go("/runbooks/moves")
+    page.wait_for_selector("#piece-state a:has-text('Batch')", timeout=SOURCE_SECONDS_MAX * 1000)
+    page.click("#piece-state a:has-text('Batch')")
+    page.mouse.move(0, 0)  # Pieces hold still under the pointer.
+    page.wait_for_selector("#piece-state :text('4 members')")
+    page.wait_for_selector("#piece-figures :text('4 dispatched')", timeout=SOURCE_SECONDS_MAX * 1000)
+    address = page.url.partition("?")[0].removeprefix(f"{tab.url}/console")
+    source.write_text("Upn,Day\n" + "".join(f"{one},{late}\n" for one in members))
+    page.wait_for_selector("#piece-state a:text-is('4 held')", timeout=SOURCE_SECONDS_MAX * 1000)
+    ids = {one["member"]: one["member_id"] for one in shown_members(server, address)}
+    for member, field, button, notice in (
+        ("ann", "move", "Let it move", "leave this batch"),
+        ("ben", "keep", "Keep it in this batch", "stay in this batch"),
+    ):
+        tab.go(f"{address}/members/{ids[member]}")
+        assert "the source has moved it" in tab.text()
+        page.fill(f"#why-{field}", f"{member} was asked")
+        page.click(f"button:text-is('{button}')")
+        page.wait_for_selector(f".banner.good:has-text('{notice}')")
+        assert "the source has moved it" not in tab.text()
+    tab.go(address)
+    page.click("summary:text-is('Members whose date moved')")
+    page.fill("#why-move", "asked for on the phone")
+    page.click("button:text-is('Let all 2 move to their new date')")
+    page.wait_for_selector(".banner.good:has-text('leave this batch')")
+    assert [one["member"] for one in shown_members(server, address) if one["status"] == "active"] == ["ben"]
+    found = server.client.get(f"/v1{address}/events").json()["items"]
+    decided = [one for one in found if one["kind"] in ("member-move-confirmed", "member-move-kept")]
+    reasons = {one["detail"]["member"]: (one["actor"], one["detail"]["reason"]) for one in decided}
+    assert reasons == {
+        "ann": ("key:operator", "ann was asked"), "ben": ("key:operator", "ben was asked"),
+        "cleo": ("key:operator", "asked for on the phone"), "dan": ("key:operator", "asked for on the phone"),
+    }  # fmt: skip
+
+
+def shown_members(server: Server, address: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = server.client.get(f"/v1{address}/members").json()["items"]
+    return items
 
 
 def test_the_table_says_the_same_in_words(open_tab: OpenTab, batch: Batch) -> None:
@@ -213,20 +286,7 @@ def test_the_table_says_the_same_in_words(open_tab: OpenTab, batch: Batch) -> No
     assert tab.page.locator("tbody tr").count() == 1
 
 
-@pytest.mark.parametrize("look", ["dark", "narrow"])
-def test_pages_are_readable_in_the_dark_and_in_a_narrow_window(open_tab: OpenTab, batch: Batch, look: str) -> None:
-    options: dict[str, Any] = (
-        {"color_scheme": "dark"} if look == "dark" else {"viewport": {"width": 380, "height": 800}}
-    )
-    tab = open_batch(open_tab, batch, OPERATOR, **options)
-    for path in ("", "/members", "/members/1", None):
-        tab.go("/batches" if path is None else f"/batches/{batch.id}{path}")
-        assert tab.violations() == [], path
-        size = tab.page.viewport_size
-        assert size is not None
-        assert tab.page.evaluate("() => document.documentElement.scrollWidth") <= size["width"], "it scrolls sideways"
-
-
+@pytest.mark.acts("/batches/{batch_id}/approve", "/batches/{batch_id}/refuse")
 def test_a_phase_is_approved_and_refused_on_the_page(open_tab: OpenTab, server: Server) -> None:
     text = runbook("approved", {"cut over": ["switch"]}).replace("    steps:", "    approval: {count: 2}\n    steps:")
     server.client.post("/v1/runbooks", json={"yaml": text}).raise_for_status()

@@ -16,6 +16,7 @@ from lucius.console.job_views import VIEWS_MAX
 HOSTILE_NAME = "<b>'mine'</b> & =1+1"
 
 
+@pytest.mark.acts("/jobs/views", "/jobs/views/remove")
 def test_view_is_saved_opened_and_removed_by_its_owner_alone(server: Server, open_tab: OpenTab) -> None:
     tenant = f"views-{uuid.uuid4().hex[:8]}"
     job_id = server.submit(tenant_id=tenant)
@@ -42,6 +43,7 @@ def test_view_is_saved_opened_and_removed_by_its_owner_alone(server: Server, ope
     assert HOSTILE_NAME not in tab.text()
 
 
+@pytest.mark.acts("/jobs/columns")
 def test_columns_are_kept_on_the_browser(server: Server, open_tab: OpenTab) -> None:
     tenant = f"columns-{uuid.uuid4().hex[:8]}"
     server.submit(tenant_id=tenant, correlation_id=f"order-{tenant}")

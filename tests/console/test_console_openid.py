@@ -84,7 +84,7 @@ def test_person_signs_in_acts_and_signs_out(console: Server, issuer: Issuer, ope
     job_id = console.submit()
     tab = open_tab(url=console.url)
     tab.go("/sign-in")
-    assert tab.violations() == []
+    assert tab.faults_by_look() == []
     tab.page.context.close()
     tab = in_browser(open_tab, console, issuer, "ann", f"/jobs/{job_id}?x=1")
     assert tab.page.url == f"{console.url}/console/jobs/{job_id}?x=1"
@@ -102,13 +102,26 @@ def test_person_signs_in_acts_and_signs_out(console: Server, issuer: Issuer, ope
     assert [event["by"] for event in events if event["type"] == "PAUSED"] == ["oidc:ann"]
     tab.page.click("text=Sign out")
     tab.page.wait_for_selector("text=Your session on this console has ended")
-    assert tab.violations() == []
+    assert tab.faults_by_look() == []
     tab.go("/")
     assert "/sign-in" in tab.page.url
     tab.go("/signed-out")
     tab.page.click("text=sign out there too")
     tab.page.click("text=Yes, sign me out")
     tab.page.wait_for_url(f"{console.url}/console/sign-in*")
+
+
+def test_landing_page_is_readable_in_every_look(console: Server, visitor: httpx.Client, open_tab: OpenTab) -> None:
+    """As it is, but for leading on by itself."""
+    answer = visitor.get(way_back(visitor, console, "ann"))
+    assert 'http-equiv="refresh"' in answer.text
+    kept = {name: answer.headers[name] for name in ("content-type", "content-security-policy")}
+    body = answer.text.replace('http-equiv="refresh"', "")
+    tab = open_tab(url=console.url)
+    tab.page.route("**/console/landing", lambda route: route.fulfill(body=body, headers=kept))
+    tab.go("/landing")
+    assert "Signed in" in tab.text("h1")
+    assert tab.faults_by_look() == []
 
 
 def test_claims_limit_what_a_person_sees(console: Server, issuer: Issuer, open_tab: OpenTab) -> None:

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.parse import quote
 
 import httpx
 import pytest
 from tests.console.console_browser import OpenTab, Tab
-from tests.console.console_server import ACME, ADMIN, OPERATOR, READER, Server
+from tests.console.console_server import ACME, ADMIN, ONLY, OPERATOR, READER, Server
 
-HOSTILE = "<script>document.title='owned'</script> =cmd|' /C calc'!A0 " + "x" * 400
 TRIES_MAX = 5
-LOOKS = {
-    "light": {"color_scheme": "light"},
-    "dark": {"color_scheme": "dark"},
-    "narrow": {"viewport": {"width": 400, "height": 800}},
-}
 
 
 def unique(code: str) -> str:
@@ -48,33 +42,11 @@ def act(tab: Tab, label: str, words: str, reason: str) -> None:
     tab.page.click(f"details[open] button:has-text('{words}')")
 
 
-@pytest.mark.parametrize("look", LOOKS)
-def test_every_page_meets_axe_and_the_policy_and_shows_hostile_values_as_text(
-    server: Server, open_tab: OpenTab, look: str
-) -> None:
-    working = server.submit(request_type="OCR_EMBEDDING_SIS", payload={"sis": {"prompt_set": [HOSTILE[:300]]}})
-    server.call_back("ack", server.take(working), status="ACKED")
-    failed = server.submit()
-    server.fail(failed, HOSTILE, unique("HOSTILE"))
-    signature = server.job(failed)["error_signature"]
-    tab = open_tab(ADMIN, **LOOKS[look])
-    for path in (
-        "/", "/jobs", f"/jobs/{working}", f"/jobs/{failed}", "/dead-letters", "/operations",
-        f"/operations/new?action=redrive&error_signature={quote(signature)}",
-    ):  # fmt: skip
-        tab.go(path)
-        if look != "narrow":
-            assert tab.violations() == [], path
-        assert "owned" not in tab.page.title(), path
-        assert tab.page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), path
-    tab.go(f"/jobs/{failed}")
-    assert "<script>document.title" in tab.text("#piece-state")
-
-
 def test_overview_counts_and_leads_to_what_waits(server: Server, open_tab: OpenTab) -> None:
     tab = open_tab(ADMIN)
     tab.page.mouse.move(0, 0)  # What is under the pointer holds still.
     tab.until_live()
+    assert "accepted before and failed since is counted, and not listed" in tab.text("#piece-counts")
     for words in ("What waits now", "Accepted, ended, failed", "Lanes, the last hour", "ledger: ok"):
         assert words in tab.text()
     waiting = server.submit(tenant_id="waiting-tenant")
@@ -138,6 +110,7 @@ def test_job_shows_its_wait_with_a_countdown_and_follows_its_life(server: Server
     assert tab.page.locator("summary:has-text('Cancel')").count() == 0, "a reader sees no buttons"
 
 
+@pytest.mark.acts("/jobs/{job_id}/pause", "/jobs/{job_id}/resume", "/jobs/{job_id}/cancel", "/jobs/{job_id}/redrive")
 def test_operator_pauses_resumes_cancels_and_redrives_with_a_reason(server: Server, open_tab: OpenTab) -> None:
     job_id = server.submit()
     tab = open_tab(OPERATOR)
@@ -165,6 +138,49 @@ def test_operator_pauses_resumes_cancels_and_redrives_with_a_reason(server: Serv
     tab.page.wait_for_selector("text=Redriven as")
 
 
+@pytest.mark.acts("/jobs/{job_id}/new-payload")
+def test_job_is_redriven_with_another_payload_and_a_reason(server: Server, open_tab: OpenTab) -> None:
+    failed = server.submit(payload={"language": "en", "dpi": 300})
+    server.fail(failed)
+    tab = open_tab(OPERATOR)
+    tab.go(f"/jobs/{failed}")
+    tab.page.click("a:has-text('Redrive with another payload')")
+    shown = tab.page.input_value("#payload")
+    assert json.loads(shown) == {"language": "en", "dpi": 300}
+    for text, words in (("{", "JSON"), ('{"language": 5}', "/payload/language")):
+        tab.page.fill("#payload", text)
+        tab.page.fill("#why", "wrong <b>language</b>")
+        tab.page.click("button:text-is('Redrive with this payload')")
+        assert words in tab.text("[role=alert]")
+        assert (tab.page.input_value("#payload"), tab.page.input_value("#why")) == (text, "wrong <b>language</b>")
+    assert tab.violations() == []
+    tab.page.fill("#payload", shown.replace('"en"', '"de"'))
+    tab.page.click("button:text-is('Redrive with this payload')")
+    tab.page.wait_for_selector("text=This job redrives the one before with another payload")
+    assert "wrong <b>language</b>" in tab.text("#piece-events")
+    new = tab.page.url.split("/")[-1].partition("?")[0]
+    assert server.take(new)["payload"] == {"language": "de", "dpi": 300}
+    tab.page.click(f"#piece-state a:has-text('{failed}')")
+    tab.page.wait_for_selector("text=Redriven as")
+    tab.go(f"/audit?target={failed}")
+    assert "wrong <b>language</b>" in tab.text("#piece-list")
+    tab.go(f"/jobs/{new}/new-payload")
+    assert "Only a job that failed or was cancelled can be redriven" in tab.text()
+    assert tab.page.locator("main form").count() == 0
+
+
+def test_new_payload_needs_the_role_to_submit_too(server: Server) -> None:
+    failed = server.submit()
+    server.fail(failed)
+    with signed_in(server, ONLY["operate"]) as client:
+        page = client.get(f"/console/jobs/{failed}/new-payload").text
+        assert "needs the role submit too" in page
+        assert "<textarea" not in page
+        sent = {"csrf": csrf_of(page), "reason": "x", "payload": '{"language": "de"}'}
+        answer = client.post(f"/console/jobs/{failed}/new-payload", data=sent)
+        assert (answer.status_code, "needs the role submit" in answer.text) == (403, True)
+
+
 def test_stale_button_is_answered_kindly(server: Server, open_tab: OpenTab) -> None:
     job_id = server.submit()
     tab = open_tab(OPERATOR)
@@ -177,6 +193,12 @@ def test_stale_button_is_answered_kindly(server: Server, open_tab: OpenTab) -> N
     tab.page.wait_for_selector("text=the job has ended: it is FAILED_FINAL")
 
 
+@pytest.mark.acts(
+    "/operations",
+    "/operations/{operation_id}/pause",
+    "/operations/{operation_id}/resume",
+    "/operations/{operation_id}/abandon",
+)
 def test_cohort_is_redriven_with_a_canary_and_its_progress_is_shown(server: Server, open_tab: OpenTab) -> None:
     code = unique("COHORT")
     failed = [server.submit() for _ in range(3)]
@@ -192,6 +214,12 @@ def test_cohort_is_redriven_with_a_canary_and_its_progress_is_shown(server: Serv
     tab.page.fill("[name=canary]", "1")
     tab.page.click("button:has-text('Redrive 3 jobs')")
     tab.page.wait_for_selector("#piece-progress :text('Canary: 0 of 1')")
+    act(tab, "Pause …", "Pause this operation", "to look at the first")
+    tab.page.wait_for_selector("#piece-progress .chip:text-is('paused')")
+    act(tab, "Resume …", "Resume this operation", "it looks well")
+    tab.page.wait_for_selector("#piece-progress .chip:text-is('canary')")
+    assert "by key:operator: to look at the first" in tab.text(".trail")
+    tab.page.mouse.move(0, 0)  # A piece under the pointer holds still.
     new = tab.page.locator("#piece-progress tr:has-text('started') a").nth(1).inner_text()
     server.call_back("result", server.take(new), status="SUCCEEDED", artifacts={})
     tab.page.wait_for_selector("#piece-progress :text('2 started')")

@@ -9,8 +9,6 @@ import pytest
 from tests.console.batch_scenario import HOSTILE, Batch, runbook
 from tests.console.console_browser import OpenTab
 from tests.console.console_server import ADMIN, OPERATOR, READER, Server
-from tests.console.test_console_pages import LOOKS
-from tests.long_form import IS_LONG
 
 NAME = "console book"
 PHASES = {"prepare": ["check", "copy"], "cut-over": ["switch"]}
@@ -31,6 +29,7 @@ def book(server: Server) -> Batch:
     return Batch(server, NAME, ["ann", "bob", HOSTILE], PHASES, description='"Moves <b>mailboxes</b>"')
 
 
+@pytest.mark.acts("/publish-runbook")
 def test_text_is_checked_published_from_a_file_and_compared(
     server: Server, open_tab: OpenTab, book: Batch, tmp_path: Path
 ) -> None:
@@ -53,9 +52,9 @@ def test_text_is_checked_published_from_a_file_and_compared(
     shown = tab.text("#compared ~ .wide")
     assert "tidy" in shown
     assert "copy" in shown
-    assert tab.violations() == []
 
 
+@pytest.mark.acts("/runbooks/{name}/dry-run", "/runbooks/{name}/rehearse")
 def test_dry_run_and_rehearsal_are_pages_and_the_batch_shows_the_forecast(
     server: Server, open_tab: OpenTab, book: Batch
 ) -> None:
@@ -73,7 +72,6 @@ def test_dry_run_and_rehearsal_are_pages_and_the_batch_shows_the_forecast(
     tab.page.click("button:text-is('Rehearse')")
     tab.page.wait_for_selector("h1:has-text('Rehearsal of')", timeout=60_000)
     assert "20 members" in tab.text()
-    assert tab.violations() == []
     made = Batch(server, NAME, ["dora"], PHASES)  # The version of the fixture again, under a new number.
     csv = {"runbook": NAME, "csv": "Upn\nemil\n", "advance": "manual"}
     batch_id = server.client.post("/v1/batches", json=csv).json()["batch_id"]
@@ -100,6 +98,7 @@ def test_bad_rehearsals_are_answered_kindly(server: Server, open_tab: OpenTab, b
         assert words in tab.text(".banner"), (field, value)
 
 
+@pytest.mark.acts("/runbooks/{name}/stop", "/runbooks/{name}/start")
 def test_automation_is_stopped_and_started_with_a_reason(server: Server, open_tab: OpenTab, book: Batch) -> None:
     tab = open_tab(OPERATOR)
     for word, notice in (("Stop", "Automation is stopped"), ("Start", "Automation is on again")):
@@ -113,35 +112,42 @@ def test_automation_is_stopped_and_started_with_a_reason(server: Server, open_ta
     assert [one["reason"] for one in audit[:2]] == ["Start for <b>the weekend</b>", "Stop for <b>the weekend</b>"]
 
 
-def test_held_source_is_confirmed_with_a_reason_on_the_page_of_its_batch(server: Server, open_tab: OpenTab) -> None:
+@pytest.mark.acts("/batches/{batch_id}/confirm-source", "/runbooks/{name}/confirm", "/runbooks/{name}/retire")
+def test_held_source_is_confirmed_and_its_runbook_retired(server: Server, open_tab: OpenTab) -> None:
+    """Two runbooks of one source: one is confirmed on the page of its batch, the other on its own."""
     source = server.folder / "members.csv"
     members = [f"user-{number}" for number in range(8)]
     source.write_text("Upn,Day\n" + "".join(f"{one},{DAY}\n" for one in members))
-    server.client.post("/v1/runbooks", json={"yaml": GUARDED}).raise_for_status()
-    tab = open_tab(OPERATOR)
-    tab.go("/runbooks/guarded")
-    tab.page.wait_for_selector("#piece-state a:has-text('Batch')", timeout=SOURCE_SECONDS_MAX * 1000)
+    tabs = []
+    for name in ("guarded", "guarded too"):
+        published = {"yaml": GUARDED.replace("name: guarded", f"name: {name}")}
+        server.client.post("/v1/runbooks", json=published).raise_for_status()
+        tabs.append(open_tab(ADMIN))
+        tabs[-1].go(f"/runbooks/{name}")
+        tabs[-1].page.wait_for_selector("#piece-state a:has-text('Batch')", timeout=SOURCE_SECONDS_MAX * 1000)
+        tabs[-1].page.mouse.move(0, 0)  # Pieces hold still under the pointer.
     source.write_text(f"Upn,Day\nuser-0,{DAY}\n")
-    tab.page.click("#piece-state a:has-text('Batch')")
-    tab.page.mouse.move(0, 0)  # Pieces hold still under the pointer.
-    tab.page.wait_for_selector("#piece-state :text('is held')", timeout=SOURCE_SECONDS_MAX * 1000)
-    tab.page.fill("#why-confirm", "the others were moved by hand")
-    tab.page.click("button:text-is('Confirm the source')")
-    tab.page.wait_for_selector("text=The source is confirmed")
-    (entry,) = server.client.get("/v1/admin/audit", params={"target": "guarded", "action": "source-confirmed"}).json()[
-        "items"
-    ]
-    assert (entry["by"], entry["reason"]) == ("key:operator", "the others were moved by hand")
+    tabs[0].page.click("#piece-state a:has-text('Batch')")
+    for tab, target in zip(tabs, ("guarded", "guarded too"), strict=True):
+        tab.page.mouse.move(0, 0)
+        tab.page.wait_for_selector("#piece-state :text('is held')", timeout=SOURCE_SECONDS_MAX * 1000)
+        tab.page.fill("#why-confirm", f"those of {target} were moved by hand")
+        tab.page.click("button:text-is('Confirm the source')")
+        tab.page.wait_for_selector("text=The source is confirmed")
+        assert audited(server, target, "source-confirmed") == [f"those of {target} were moved by hand"]
+    tab.page.click("summary:text-is('Retire')")
+    tab.page.fill("#why-retire", "the move is over")
+    tab.page.click("button:text-is('Retire the runbook')")
+    tab.page.wait_for_selector("text=The runbook is retired")
+    assert tab.page.locator("h1 .chip").inner_text() == "not active"
+    assert audited(server, "guarded too", "runbook-retired") == ["the move is over"]
 
 
-@pytest.mark.parametrize("look", LOOKS)
-def test_pages_meet_axe_and_the_policy(server: Server, open_tab: OpenTab, book: Batch, look: str) -> None:
-    tab = open_tab(ADMIN, **LOOKS[look])
-    for path in ("/runbooks", f"/runbooks/{NAME}", f"/publish-runbook?name={NAME}"):
-        tab.go(path)
-        if look == "light" or IS_LONG:
-            assert tab.violations() == [], path
-        assert tab.page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), path
+def audited(server: Server, target: str, action: str) -> list[str]:
+    """The reasons that the administrator gave for this."""
+    query = {"target": target, "action": action}
+    items = server.client.get("/v1/admin/audit", params=query).json()["items"]
+    return [one["reason"] for one in items if one["by"] == "key:api-key"]
 
 
 def test_reader_sees_no_buttons(server: Server, open_tab: OpenTab, book: Batch) -> None:

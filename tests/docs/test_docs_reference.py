@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
@@ -273,3 +274,17 @@ def test_messages_page_names_every_field_of_the_schema(name: str) -> None:
     clocks = {"completed_at", "sent_at"}  # The service's own clock: read by nobody.
     for field in schema["properties"].keys() - clocks:
         assert f"`{field}`" in page or f"`{field}:" in page, field
+
+
+# --- lucius doctor ---------------------------------------------------------------------------------------------------
+
+
+def test_every_part_that_doctor_asks_is_documented() -> None:
+    named = {
+        name
+        for file in (ROOT / "src" / "lucius" / "doctor").glob("*.py")
+        for name in re.findall(r'Part\(name="([^"]+)"', file.read_text())
+    }
+    rows = table_rows(section(read(REFERENCE / "cli.md"), "### `lucius doctor`"))
+    documented = {name for cell in rows for name in cell.split(", ")} - {"part", "---"}
+    assert documented == named

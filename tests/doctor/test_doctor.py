@@ -98,13 +98,18 @@ async def test_azure_tables(azurite: Azurite) -> None:
         connected = {**shared, "storage_connection": azurite.connection, "table_prefix": ledger.store.prefix}
         found = await examined(**connected)
         assert [one for one in found.values() if not one.ok] == []
-        assert found["schema"].detail == "every table is there"
+        assert found["schema"].detail == "every table is there, and the container"
         assert found["clock"].detail.endswith("from Azure Storage's")
         wrong = await only_wrong(**{**connected, "bus": "sql"})
         assert (wrong.part, wrong.detail.split(";")[0]) == ("bus", "LUCIUS_BUS=sql needs a ledger in SQL")
+        await ledger.store.blobs._service.delete_container(ledger.store.container)
+        found = await examined(**connected)
+        for name in ("ledger", "schema"):
+            assert ledger.store.container in found[name].detail
+            assert "lucius db upgrade" in f"{found[name].detail} {found[name].remedy}"
     found = await examined(**connected)
     assert "lucius db upgrade" in found["ledger"].detail
-    assert "are missing" in found["schema"].detail
+    assert f"table {ledger.store.prefix}ledger" in found["schema"].detail
     away = azurite.connection.replace(f":{azurite.table_port}/", f":{free_port()}/")
     found = await examined(**{**connected, "storage_connection": away})
     assert "out of reach" in found["ledger"].detail

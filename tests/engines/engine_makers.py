@@ -13,9 +13,13 @@ from lucius.ports.ledger import Ledger
 from lucius.ports.observer import Observer
 
 
-def outbox_engine(settings: EngineSettings) -> Callable[[Ledger, Bus, Clock], OutboxEngine]:
+def outbox_engine(
+    settings: EngineSettings, observer: Observer | None = None
+) -> Callable[[Ledger, Bus, Clock], OutboxEngine]:
+    told = observer or Observer()
+
     def make(ledger: Ledger, bus: Bus, clock: Clock) -> OutboxEngine:
         signer = TokenSigner((CallbackKey("k1", b"secret"),))
-        return OutboxEngine(ledger, bus, clock, signer, CallbackUrls.under("http://127.0.0.1"), Observer(), settings)
+        return OutboxEngine(ledger, bus, clock, signer, CallbackUrls.under("http://127.0.0.1"), told, settings)
 
     return make

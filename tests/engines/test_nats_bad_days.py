@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from msgspec.structs import replace
+from tests.engines import one_closed_lane
 from tests.engines.broker_bad_days import leave_directives_queued, lose_broker_under_load
 from tests.engines.engine_makers import outbox_engine
 from tests.engines.test_engine_conformance import SETTINGS, kill_engine
 from tests.long_form import sized
-from tests.nats_server import NatsServer
+from tests.nats_server import NatsServer, delete_topic
 
 from lucius.buses.nats import NatsBus, NatsOptions
 from lucius.clocks import SystemClock
@@ -71,3 +72,13 @@ async def test_consumer_stopped_for_three_ack_timeouts_uses_up_no_attempt(
             lock_seconds=sized(2, 1),
             seconds_max=PATIENCE_SECONDS,
         )
+
+
+async def test_one_lane_that_takes_nothing_holds_up_no_other(nats_options: NatsOptions, ledger: SqlLedger) -> None:
+    clock, watch, topic = SystemClock(), one_closed_lane.CircuitWatch(), one_closed_lane.TOPIC
+    make = outbox_engine(one_closed_lane.SETTINGS, watch)
+    async with (
+        NatsBus(nats_options, clock) as bus,
+        EngineHarness(ledger, bus, clock, make, kill_engine) as harness,
+    ):
+        await one_closed_lane.others_go_on(harness, watch, lambda: delete_topic(bus, topic), bus.upkeep)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
+from tests.engines import one_closed_lane
+from tests.engines.engine_makers import outbox_engine
+from tests.engines.test_engine_conformance import kill_engine
 
 from lucius.buses.memory import MemoryBus
 from lucius.clocks import SystemClock
@@ -16,7 +20,7 @@ from lucius.domain.job import JobStatus
 from lucius.domain.step import StepStatus
 from lucius.engines.outbox.engine import EngineSettings, OutboxEngine
 from lucius.ledgers.memory import MemoryLedger
-from lucius.ports.bus import Bus, Message, Refused
+from lucius.ports.bus import Bus, Deferred, Message, Refused
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine, OutboxRetry
 from lucius.ports.ledger import Ledger
@@ -40,7 +44,7 @@ class Watch(Observer):
 class CountingBus(FaultyBus):
     tries = 0
 
-    async def publish(self, messages: list[Message]) -> list[Refused | None]:  # type: ignore[override]
+    async def publish(self, messages: Sequence[Message]) -> list[Refused | Deferred | None]:
         self.tries += 1
         return await super().publish(messages)
 
@@ -68,7 +72,7 @@ async def test_circuit_opens_and_closes_once_for_one_outage() -> None:
         job_ids = [await harness.submit(steps=["ocr"], key=f"job {place}") for place in range(5)]
         while not watch.changes:
             await asyncio.sleep(0.01)
-        with pytest.raises(NotReady, match="the bus was out of reach"):
+        with pytest.raises(NotReady, match="a test has made the bus unavailable"):
             await dispatcher(engine)
         tries = bus.tries
         later = [await harness.submit(steps=["ocr"], key=f"later {place}") for place in range(20)]
@@ -82,6 +86,44 @@ async def test_circuit_opens_and_closes_once_for_one_outage() -> None:
             assert job.attempts_total == 1
         assert watch.changes == [True, False]
         assert await dispatcher(engine) == "publishes"
+
+
+async def test_closed_topic_leaves_the_circuit_closed_and_is_tried_as_seldom() -> None:
+    """Its directives are claimed and given up again each time: that costs the others something."""
+    settings = replace(SETTINGS, circuit_open_seconds=60.0)
+    watch, clock = one_closed_lane.CircuitWatch(), SystemClock()
+    make = outbox_engine(settings, watch)
+    async with MemoryBus(clock) as inside, EngineHarness(MemoryLedger(), inside, clock, make, kill_engine) as harness:
+        bus = CountingBus(inside)
+        await harness.start(bus=bus)
+        bus.closed_topics = {one_closed_lane.TOPIC}
+        waiting = [await harness.submit(steps=["ocr"], tenant_id=one_closed_lane.CLOSED) for _ in range(3)]
+        await until_deferred(harness, waiting)
+        for tenant in one_closed_lane.OTHERS:
+            await harness.finish(await harness.submit(steps=["ocr"], tenant_id=tenant))
+        assert watch.reasons == []
+        assert await dispatcher(harness.engine) == "publishes"
+        tries = bus.tries
+        await asyncio.sleep(20 * settings.outbox_retry_interval)
+        assert bus.tries == tries
+        bus.closed_topics = set()
+        assert await harness.engine.retry_outbox() == OutboxRetry(3)
+        for _ in waiting:
+            await harness.succeed(await harness.take())
+        for job_id in waiting:
+            assert (await harness.until(job_id, JobStatus.SUCCEEDED)).attempts_total == 1
+
+
+async def test_closed_topic_is_tried_again_after_a_while() -> None:
+    make = outbox_engine(SETTINGS)
+    clock = SystemClock()
+    async with MemoryBus(clock) as inside, EngineHarness(MemoryLedger(), inside, clock, make, kill_engine) as harness:
+        bus = await harness.start_on_faulty_bus()
+        bus.closed_topics = {one_closed_lane.TOPIC}
+        waiting = await harness.submit(steps=["ocr"], tenant_id=one_closed_lane.CLOSED)
+        await until_deferred(harness, [waiting])
+        bus.closed_topics = set()
+        assert (await harness.finish(waiting)).attempts_total == 1
 
 
 @asynccontextmanager
@@ -130,4 +172,5 @@ async def test_retry_of_the_outbox_says_plainly_that_the_circuit_is_open() -> No
         assert (done.retried, done.waiting) == (0, 3)
         assert done.problem is not None
         assert "the circuit is open" in done.problem
+        assert "a test has made the bus unavailable" in done.problem
         assert bus.published == 0

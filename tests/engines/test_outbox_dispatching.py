@@ -15,7 +15,7 @@ from lucius.domain.step import StepStatus
 from lucius.engines.outbox.engine import EngineSettings, OutboxEngine
 from lucius.engines.outbox.turn import Effects
 from lucius.ledgers.memory import MemoryLedger
-from lucius.ports.bus import DeliveryRef, Message, Refused
+from lucius.ports.bus import Deferred, DeliveryRef, Message, Refused
 from lucius.testing.engine_harness import EngineHarness
 from lucius.testing.faults import FaultyBus
 
@@ -32,7 +32,7 @@ class HeldBus(FaultyBus):
         self.may_publish, self.may_settle = asyncio.Event(), asyncio.Event()
         self.done: list[str] = []
 
-    async def publish(self, messages: Sequence[Message]) -> list[Refused | None]:
+    async def publish(self, messages: Sequence[Message]) -> list[Refused | Deferred | None]:
         await self.may_publish.wait()
         self.done += ["published"] * len(messages)
         return await super().publish(messages)

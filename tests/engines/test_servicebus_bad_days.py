@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from msgspec.structs import replace
+from tests.engines import one_closed_lane
 from tests.engines.broker_bad_days import SERVICES, leave_directives_queued, lose_broker_under_load
 from tests.engines.engine_makers import outbox_engine
 from tests.engines.test_engine_conformance import SETTINGS, kill_engine
@@ -19,6 +20,7 @@ from lucius.clocks import SystemClock
 from lucius.ledgers.sql import SqlLedger
 from lucius.sql.sqlite import SqliteDatabase
 from lucius.testing.engine_harness import EngineHarness
+from lucius.testing.servicebus.settings import SIZE_BYTES_DEFAULT
 
 pytestmark = SDK_LEAVES_SOCKETS
 
@@ -37,6 +39,12 @@ async def own_server() -> AsyncIterator[ServerThread]:
     yield thread
     await close_broken_sockets(thread.server.port)
     thread.end()
+
+
+@pytest.fixture
+async def clean_server(servicebus_server: ServerThread) -> AsyncIterator[ServerThread]:
+    yield servicebus_server
+    await asyncio.to_thread(servicebus_server.forget)
 
 
 @pytest.fixture
@@ -60,11 +68,11 @@ async def test_broker_away_under_load_loses_no_job_and_uses_up_no_attempt(
 
 
 async def test_consumer_stopped_for_three_ack_timeouts_uses_up_no_attempt(
-    servicebus_server: ServerThread, ledger: SqlLedger
+    clean_server: ServerThread, ledger: SqlLedger
 ) -> None:
     clock = SystemClock()
     async with (
-        CountedBus(servicebus_server, clock) as bus,
+        CountedBus(clean_server, clock) as bus,
         EngineHarness(ledger, bus, clock, MAKE, kill_engine) as harness,
     ):
         # The ack timeout is also longer than the worker takes from pull to ACK: two thousand at once are slow.
@@ -72,4 +80,34 @@ async def test_consumer_stopped_for_three_ack_timeouts_uses_up_no_attempt(
             harness, bus, queued=QUEUED, ack_timeout_seconds=sized(3, 10), lock_seconds=60.0,
             seconds_max=PATIENCE_SECONDS,
         )  # fmt: skip
-    await asyncio.to_thread(servicebus_server.forget)
+
+
+@pytest.mark.parametrize("is_full", [True, False], ids=["full", "busy"])
+async def test_one_lane_that_takes_nothing_holds_up_no_other(
+    clean_server: ServerThread, ledger: SqlLedger, is_full: bool
+) -> None:
+    clock, server, watch = SystemClock(), clean_server.server, one_closed_lane.CircuitWatch()
+    topic = one_closed_lane.TOPIC
+
+    async def fill(bytes_max: int) -> None:
+        settings = server.namespace.topic(topic).settings
+        await asyncio.to_thread(clean_server.run, lambda: setattr(settings, "size_bytes_max", bytes_max))
+
+    async def close() -> None:
+        if is_full:
+            await fill(1)
+        else:
+            await asyncio.to_thread(clean_server.run, lambda: server.faults.busy(topic, times=10_000))
+
+    async def open_again() -> None:
+        if is_full:
+            await fill(SIZE_BYTES_DEFAULT)
+        else:
+            await asyncio.to_thread(clean_server.run, server.faults.clear)
+
+    make = outbox_engine(one_closed_lane.SETTINGS, watch)
+    async with (
+        CountedBus(clean_server, clock, busy_seconds=0.5) as bus,
+        EngineHarness(ledger, bus, clock, make, kill_engine) as harness,
+    ):
+        await one_closed_lane.others_go_on(harness, watch, close, open_again)

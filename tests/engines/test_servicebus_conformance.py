@@ -22,7 +22,7 @@ from tests.long_form import IS_LONG
 from tests.servicebus_server import SDK_LEAVES_SOCKETS, ProvisionedBus, ServerThread
 
 from lucius.ledgers.sql import SqlLedger
-from lucius.ports.bus import Bus, Delivery, Depth, Message, Refused
+from lucius.ports.bus import Bus, Deferred, Delivery, Depth, Message, Refused
 from lucius.ports.ledger import Ledger
 from lucius.sql.postgres import PostgresDatabase
 from lucius.sql.schema import upgrade
@@ -44,7 +44,7 @@ class CountedBus(ProvisionedBus):
     async def depths(self) -> list[Depth]:
         return await asyncio.to_thread(self.thread.depths)
 
-    async def publish(self, messages: Sequence[Message]) -> list[Refused | None]:
+    async def publish(self, messages: Sequence[Message]) -> list[Refused | Deferred | None]:
         self.published |= {message.id for message in messages}
         return await super().publish(messages)
 

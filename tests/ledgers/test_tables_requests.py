@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
 from tests.azurite import Azurite
 from tests.engines.test_engine_conformance import SETTINGS
+from tests.memory_tables import MemoryAccount, MemoryTable, NoBlobs
+from tests.tables_cost import REQUESTS_MAX, Meter
 from tests.tables_ledger import opened_ledger
 
 from lucius.buses.memory import MemoryBus
@@ -18,7 +22,7 @@ from lucius.domain.errors import CallerError
 from lucius.domain.inputs import Acked, Resulted
 from lucius.domain.job import JobStatus
 from lucius.engines.outbox.engine import OutboxEngine
-from lucius.ledgers.tables import TablesLedger, lists
+from lucius.ledgers.tables import LAYOUTS, TablesLedger, lists
 from lucius.ports.bus import Bus
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine
@@ -28,12 +32,32 @@ from lucius.testing.engine_harness import EngineHarness
 from lucius.testing.ledger_driver import LedgerDriver
 from lucius.testing.samples import START, STEP_IDS, ManualClock, ShiftedClock, global_limit, mode_limit, tenant_limit
 
-TOGETHER_MAX, APART_MAX = 20, 30
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def _counting(ledger: TablesLedger) -> list[str]:
-    sent: list[str] = []
-    ledger.store.account.observers.append(lambda method, url, body: sent.append(f"{method} {url}"))
+class JobCost(NamedTuple):
+    requests: int
+    operations: int
+    """What Azure bills: of a transaction, its rows."""
+
+
+TOGETHER, APART = JobCost(12, 76), JobCost(18, 116)
+"""Goals: 20 requests with ACK and RESULT together, 30 apart."""
+
+
+class Sent(NamedTuple):
+    request: str
+    operations: int
+
+
+def _counting(ledger: TablesLedger) -> list[Sent]:
+    sent: list[Sent] = []
+
+    def note(method: str, url: str, body: Any) -> None:
+        text = body.decode() if isinstance(body, bytes) else str(body or "")
+        sent.append(Sent(f"{method} {url}", text.count(" HTTP/1.1") if "$batch" in url else 1))
+
+    ledger.store.account.observers.append(note)
     return sent
 
 
@@ -65,9 +89,11 @@ async def _run_job(harness: EngineHarness, key: str, together: bool) -> str:
     return job_id
 
 
-@pytest.mark.parametrize(("together", "maximum"), [(True, TOGETHER_MAX), (False, APART_MAX)])
-async def test_a_job_of_three_steps_costs_few_requests(azurite: Azurite, together: bool, maximum: int) -> None:
-    """Reads are counted, a transaction is one; the limits are on."""
+@pytest.mark.parametrize(("together", "expected"), [(True, TOGETHER), (False, APART)])
+async def test_a_job_of_three_steps_costs_as_much_as_the_documentation_says(
+    azurite: Azurite, together: bool, expected: JobCost
+) -> None:
+    """Reads are counted, a transaction is one request; the limits are on."""
     clock = ShiftedClock()
     async with opened_ledger(azurite, "ledger") as ledger, MemoryBus(clock) as bus:
         async with EngineHarness(ledger, bus, clock, _quiet_engine, _nothing) as harness:
@@ -75,10 +101,50 @@ async def test_a_job_of_three_steps_costs_few_requests(azurite: Azurite, togethe
             await _run_job(harness, "first", together)  # After it, the counts are known.
             sent = _counting(ledger)
             job_id = await _run_job(harness, "second", together)
-            requests = list(sent)
+            cost = list(sent)
             assert (await harness.job(job_id)).status is JobStatus.SUCCEEDED
-        print(f"\n{len(requests)} requests of a job, ACK and RESULT {'together' if together else 'apart'}")
-        assert len(requests) <= maximum, "\n".join(requests)
+        assert JobCost(len(cost), sum(one.operations for one in cost)) == expected, "\n".join(map(str, cost))
+
+
+def test_what_a_job_costs_is_the_same_on_every_page() -> None:
+    requests = f"{TOGETHER.requests} requests with ACK and RESULT together, {APART.requests} apart"
+    operations = f"{TOGETHER.operations} and {APART.operations} operations"
+    for page in ("reference/azure-tables.md", "how-to/azure.md", "decisions/0052-ledger-on-azure-tables.md"):
+        text = (DOCS / page).read_text()
+        assert (requests in text, operations in text) == (True, True), page
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_a_key_is_found_among_many_tenants_with_few_requests(
+    layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In tables in memory. Each tenant may use the same key; a redrive has no claim on its job's."""
+    account, blobs, clock = MemoryAccount(), NoBlobs(), ManualClock()
+    async with TablesLedger(account, blobs, LAYOUTS[layout]) as ledger:  # type: ignore[arg-type]
+        await ledger.create_tables()
+        driver = LedgerDriver(ledger, clock)
+        changes = [driver.creation(key="same", tenant_id=f"tenant-{place}") for place in range(500)]
+        changes += [driver.creation(key="rare", tenant_id="tenant-7")]
+        await ledger.commit(changes)
+        rare, newest = changes[-1].after.job_id, [change.after.job_id for change in changes[-2:-12:-1]]
+        failed = await driver.fail((await ledger.load([rare]))[rare])
+        await driver.create(key="rare", tenant_id="tenant-7", claims=False, redrive_of=failed.job_id)
+        meter = Meter(monkeypatch, MemoryTable)
+        for key, tenants, expected in (
+            ("rare", None, [rare]),
+            ("rare", ("tenant-7",), [rare]),
+            ("rare", ("tenant-8",), []),
+            ("same", None, newest),
+            ("same", tuple(f"tenant-{place}" for place in range(500)), newest),
+            ("none", None, []),
+        ):
+            meter.requests = 0
+            found = await ledger.jobs(JobFilter(idempotency_key=key, tenants=tenants), 10, None)
+            assert [job.job_id for job in found] == expected
+            assert meter.requests <= REQUESTS_MAX, key
+            if expected:
+                [last] = await ledger.jobs(JobFilter(idempotency_key=key), 1, expected[-2] if expected[1:] else None)
+                assert last.job_id == expected[-1]
 
 
 async def test_a_filter_that_would_need_a_scan_is_refused_by_name(

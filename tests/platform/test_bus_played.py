@@ -18,11 +18,15 @@ from tests.platform.played import CANCEL, SECONDS_MAX, PlayedOrchestrator, servi
 
 from lucius.buses.memory import MemoryBus
 from lucius.clocks import SystemClock
+from lucius.functions.bus_source import BusSource
+from lucius.functions.source import SourceFailed
 from lucius.kit import presence
 from lucius.kit.bus import KitBus
 from lucius.platform import Attempt, Directive, PlatformService, ServiceUnusable, Workspace
 from lucius.platform.idempotency_store import MemoryStore
 from lucius.ports.bus import DeliveryRef, Message, Subscription
+from lucius.runbooks.core.messages import JOBS_TOPIC, RESULTS_TOPIC, SUBSCRIPTIONS, worker_subscription
+from lucius.testing.faults import FaultyBus
 from lucius.usecases.replies import SUBSCRIPTION, reply_subscriptions
 
 LANE = 5
@@ -261,6 +265,39 @@ async def test_replies_that_nobody_takes_are_kept_and_sent_again(played: PlayedO
                 while sorted(on_bus.kinds()) != ["ACK", "RESULT"]:
                     await on_bus.take()
                     await asyncio.sleep(0.01)
+
+
+async def test_reply_whose_topic_is_full_is_kept_and_holds_up_no_other(
+    on_bus: PlayedBus, played: PlayedOrchestrator
+) -> None:
+    bus = FaultyBus(on_bus.bus)
+    bus.closed_topics = {REPLIES}
+    other = f"global-bus-replies-p{LANE + 1}"
+    async with serving(service_of(lambda directive, workspace: None), played, bus):
+        await on_bus.send(played.directive())
+        await on_bus.send(played.directive(2, lane=LANE + 1))
+        replies: list[Any] = []
+        while len(replies) < 2:
+            replies += await on_bus.bus.receive([other], SUBSCRIPTION, 10, 60.0, SECONDS_MAX)
+        assert {one.properties["jobId"] for one in replies} == {"job-2"}
+        bus.closed_topics = set()
+        await on_bus.until("ACK", "RESULT")
+
+
+async def test_results_of_a_function_worker_are_kept_while_their_topic_is_full() -> None:
+    async with MemoryBus(SystemClock()) as inside:
+        await inside.declare([worker_subscription("w1"), *SUBSCRIPTIONS])
+        bus = FaultyBus(inside)
+        async with BusSource("w1", KitBus(bus)) as source:
+            job = Message(id="j1", topic=JOBS_TOPIC, body=b'{"jobId": "j1"}', properties={"WorkerId": "w1"})
+            await inside.publish([job])
+            assert await source.pull(1, 1.0) == [{"jobId": "j1"}]
+            bus.closed_topics = {RESULTS_TOPIC}
+            with pytest.raises(SourceFailed, match="closed"):
+                await source.answer([{"jobId": "j1"}])
+            assert [one.locked for one in await inside.depths() if one.topic == JOBS_TOPIC] == [1]
+            bus.closed_topics = set()
+            assert await source.answer([{"jobId": "j1"}]) == [{"jobId": "j1", "outcome": "RECEIVED"}]
 
 
 async def test_directives_from_the_bus_may_be_answered_over_http(on_bus: PlayedBus, played: PlayedOrchestrator) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 GUARD = """
 import json, sys
 
-SERVER = {"apsw", "fastapi", "msgspec", "starlette", "uvicorn", "uvloop", "yaml", "jsonschema_rs", "pypdf", "jwt",
+SERVER = {"apsw", "fastapi", "msgspec", "starlette", "uvicorn", "yaml", "jsonschema_rs", "pypdf", "jwt",
           "asyncpg", "httptools", "click", "rich", "opentelemetry", "numpy", "temporalio"}
 
 OURS = {"client", "kit", "platform", "azure", "public_addresses"}

@@ -223,7 +223,7 @@ def test_a_server_without_a_trace_keeps_none_of_its_services_either(tmp_path: Pa
 
 
 def test_the_services_load_with_nothing_but_the_base_install() -> None:
-    extras = ("pypdf", "PIL", "numpy", "rapidocr_onnxruntime", "wordllama", "msgspec", "uvloop", "fastapi", "yaml")
+    extras = ("pypdf", "PIL", "numpy", "rapidocr_onnxruntime", "wordllama", "msgspec", "fastapi", "yaml")
     blocked = f"import sys; sys.modules.update(dict.fromkeys({extras}))"
     code = f"{blocked}; from lucius.reference.serving import SERVICES; print(*SERVICES)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

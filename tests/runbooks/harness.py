@@ -102,6 +102,11 @@ class Raising(Observer):
         self.failures: list[BaseException] = []
         self.answered: list[str] = []
         """Outcomes of results."""
+        self.refused: list[tuple[str, str]] = []
+        """Topics and codes of messages that are dead letters."""
+
+    def message_refused(self, topic: str, code: str) -> None:
+        self.refused.append((topic, code))
 
     def worker_answered(self, outcome: str) -> None:
         self.answered.append(outcome)

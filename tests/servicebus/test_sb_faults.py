@@ -18,7 +18,7 @@ from azure.servicebus.exceptions import (
     ServiceBusQuotaExceededError,
     ServiceBusServerBusyError,
 )
-from sdk import Sdk, sdk
+from sdk import WAIT, Sdk, sdk
 
 from lucius.testing.servicebus.faults import Fault
 from lucius.testing.servicebus.refusals import entity_full
@@ -86,6 +86,15 @@ async def test_a_forgotten_send_is_stored_all_the_same(bus: Sdk) -> None:
     with pytest.raises(OperationTimeoutError):
         await bus.senders["work"].send_messages(ServiceBusMessage("x"), timeout=0.5)
     assert held(bus) == 1
+
+
+async def test_a_forgotten_request_is_not_answered_and_the_next_one_is(bus: Sdk) -> None:
+    await bus.send("work", ServiceBusMessage("x"))
+    bus.server.faults.forget_requests("work")
+    with pytest.raises(OperationTimeoutError):
+        await bus.receivers["work"].peek_messages(timeout=0.5)
+    assert bus.server.faults.happened[Fault.FORGET_REQUEST] == 1
+    assert [str(one) for one in await bus.receivers["work"].peek_messages(timeout=WAIT)] == ["x"]
 
 
 async def test_lost_locks_are_lost_at_once(bus: Sdk) -> None:

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 SERVER_NAME = "temporal.example"
+LOOPBACK = "127.0.0.1"
 
 
 class Pair(NamedTuple):
@@ -68,7 +69,10 @@ def _signed(name: str, issuer: Pair | None) -> Pair:
     )
     if issuer is not None:
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        names = [x509.DNSName(name)] if name == SERVER_NAME else [x509.IPAddress(ipaddress.ip_address("192.0.2.1"))]
+        if name == SERVER_NAME:
+            names: list[x509.GeneralName] = [x509.DNSName(name)]
+        else:
+            names = [x509.IPAddress(ipaddress.ip_address(LOOPBACK if name == LOOPBACK else "192.0.2.1"))]
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False).add_extension(
             x509.SubjectAlternativeName(names), critical=False
         )

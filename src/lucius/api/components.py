@@ -50,6 +50,7 @@ BODIES = (
     commands.CommandBatch,
     requests.Reason,
     requests.Cancel,
+    requests.Redrive,
     requests.Dismiss,
     bulk_operations.NewOperation,
     bulk_operations.OperationPreview,

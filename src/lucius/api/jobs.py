@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import msgspec
+from msgspec import UNSET
 from starlette.responses import Response
 
 from lucius.api import answers
@@ -17,7 +18,16 @@ from lucius.api.figures import visible_tenants
 from lucius.api.holding import HeldStream, hold, should_stop_waiting
 from lucius.api.job_views import show_event, show_job, show_step
 from lucius.api.lists import listing, shown
-from lucius.api.requests import JOB_ID, REASON_CHARS_MAX, SMALL_BODY_BYTES_MAX, Cancel, Parameters, Reason, read_typed
+from lucius.api.requests import (
+    JOB_ID,
+    REASON_CHARS_MAX,
+    SMALL_BODY_BYTES_MAX,
+    Cancel,
+    Parameters,
+    Reason,
+    Redrive,
+    read_typed,
+)
 from lucius.domain.effects import Event
 from lucius.domain.errors import CallerError, InfrastructureError, LuciusError
 from lucius.domain.fields import (
@@ -29,6 +39,7 @@ from lucius.domain.fields import (
 from lucius.domain.inputs import CancelAsked, ForceCancelAsked, Operation, PauseAsked, ResumeAsked
 from lucius.domain.job import Job, JobStatus
 from lucius.domain.search import SearchValue, search_text
+from lucius.domain.strict_json import parse
 from lucius.domain.waiting import WAIT_CAUSES
 from lucius.ports.audit import OPERATION_KEY
 from lucius.ports.ledger import JobFilter
@@ -235,10 +246,9 @@ def _line(event: Event) -> bytes:
 
 async def cancel(call: Call) -> Response:
     body = await read_typed(call.request, SMALL_BODY_BYTES_MAX, Cancel, may_be_empty=True)
-    reason = body.reason.replace("\x00", "").strip()[:REASON_CHARS_MAX] if body.reason else None
-    by, key = call.caller.name, read_key(call)
+    by, key, reason = call.caller.name, read_key(call), _reason_in(body.reason)
     if not body.force:
-        return await _operate(call, CancelAsked(by, reason or None, key))
+        return await _operate(call, CancelAsked(by, reason, key))
     if not reason:
         detail = "to force a cancel, say why: the reason is kept in the audit trail"
         raise CallerError.of("ENVELOPE_INVALID", detail, "/reason")
@@ -257,7 +267,11 @@ async def resume(call: Call) -> Response:
 
 async def _read_reason(call: Call) -> str | None:
     body = await read_typed(call.request, SMALL_BODY_BYTES_MAX, Reason, may_be_empty=True)
-    return body.reason.replace("\x00", "").strip()[:REASON_CHARS_MAX] or None if body.reason else None
+    return _reason_in(body.reason)
+
+
+def _reason_in(text: str | None) -> str | None:
+    return text.replace("\x00", "").strip()[:REASON_CHARS_MAX] or None if text else None
 
 
 async def _operate(call: Call, operation: Operation) -> Response:
@@ -266,9 +280,18 @@ async def _operate(call: Call, operation: Operation) -> Response:
 
 
 async def redrive(call: Call) -> Response:
-    reason = await _read_reason(call)
-    job_id, key = read_job_id(call), read_key(call)
-    done = await call.context.operations.redrive(job_id, call.caller.sees, key, by=call.caller.name, reason=reason)
+    settings, operations, caller = call.context.settings, call.context.operations, call.caller
+    body = await read_typed(call.request, settings.body_bytes_max, Redrive, may_be_empty=True)
+    job_id, key, reason = read_job_id(call), read_key(call), _reason_in(body.reason)
+    instead = None
+    if body.payload is not UNSET:
+        if not caller.may("submit"):
+            detail = "a redrive with another payload is a new command: it needs the role submit too"
+            raise CallerError.of("FORBIDDEN", detail, "/payload")
+        payload = parse(bytes(body.payload), settings.body_depth_max - 1)
+        job = await call.context.queries.job(job_id, caller.sees)
+        instead = await call.context.acceptance.with_payload(job, payload, caller.sees)
+    done = await operations.redrive(job_id, caller.sees, key, by=caller.name, reason=reason, instead=instead)
     return _done(done, key, {"Location": f"/v1/jobs/{done.job_id}"}, redrive_of=job_id)
 
 

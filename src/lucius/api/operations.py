@@ -130,8 +130,9 @@ OPERATIONS: tuple[Operation, ...] = (
     _act("pause", jobs.pause, "Start nothing new until the job is resumed"),
     _act("resume", jobs.resume, "Resume a paused job"),
     _act(
-        "redrive", jobs.redrive, "Start a failed or cancelled job again, as a new job",
-        (*ACT_ERRORS, "TENANT_FORBIDDEN", "TENANT_SATURATED", "MODE_SATURATED", "GLOBAL_SATURATED"),
+        "redrive", jobs.redrive, "Start a failed or cancelled job again, as a new job, also with another payload",
+        tuple(dict.fromkeys((*ACT_ERRORS, *(code for code in COMMAND_ERRORS if code != "RATE_LIMITED")))),
+        body="Redrive",
     ),
     _callback("ack", callbacks.ack, "A service has picked up a directive"),
     _callback("result", callbacks.result, "A service has finished an attempt", "REF_FORBIDDEN", "REF_INVALID"),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Annotated, TypeVar
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from starlette.requests import Request
 from starlette.types import Receive
 
@@ -92,6 +92,14 @@ def decode_typed(body: bytes | Raw, type_: type[Decoded], pointer: str = "") -> 
 
 class Reason(Struct, frozen=True, forbid_unknown_fields=True):
     reason: Annotated[str, stated(maxLength=REASON_CHARS_MAX)] | None = None
+
+
+NEW_PAYLOAD = "The payload of the new job, which then begins at its first step; needs the role `submit` too"
+
+
+class Redrive(Struct, frozen=True, forbid_unknown_fields=True):
+    reason: Annotated[str, stated(maxLength=REASON_CHARS_MAX)] | None = None
+    payload: Annotated[Raw, stated(type="object", description=NEW_PAYLOAD)] | UnsetType = UNSET
 
 
 class Dismiss(Struct, frozen=True, forbid_unknown_fields=True):

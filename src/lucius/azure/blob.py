@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from lucius.azure.blob_errors import (
     BlobConflict,
+    BlobContainerNotFound,
     BlobFailed,
     BlobForbidden,
     BlobNotFound,
@@ -29,6 +30,7 @@ __all__ = [
     "Blob",
     "BlobAccount",
     "BlobConflict",
+    "BlobContainerNotFound",
     "BlobFailed",
     "BlobForbidden",
     "BlobNotFound",
@@ -176,6 +178,14 @@ class BlobAccount:
                 await self._service.create_container(container)
         except BlobConflict:
             return
+
+    async def has_container(self, container: str) -> bool:
+        try:
+            async with self._call(container, ""):
+                await self._service.get_container_client(container).get_container_properties()
+        except BlobContainerNotFound:
+            return False
+        return True
 
     def lease(self, container: str, name: str) -> BlobLease:
         """A lease of a blob that exists: nobody else can have one while it lasts."""

@@ -11,6 +11,10 @@ class BlobNotFound(BlobFailed):
     """The blob does not exist, nor perhaps its container."""
 
 
+class BlobContainerNotFound(BlobNotFound):
+    """Not even the container exists."""
+
+
 class BlobConflict(BlobFailed):
     """It exists, or has changed, or is leased: the condition of the call does not hold."""
 
@@ -51,7 +55,7 @@ def sorted_out(error: BaseException, place: str) -> BlobFailed | None:
         )
     detail = f"{place}: {reason} (HTTP {status})"
     if reason == "ContainerNotFound":
-        return BlobNotFound(f"{detail}; create the container")
+        return BlobContainerNotFound(f"{detail}; create the container")
     if status in _BY_STATUS:
         return _BY_STATUS[status](detail)
     return BlobRefused(detail) if 400 <= status < 500 and status not in (408, 429) else BlobUnavailable(detail)

@@ -2,11 +2,14 @@
 
 A key is made of parts, joined by `SEPARATOR`. Azure forbids `/`, `\\`, `#`, `?` and control characters in keys, and
 OData quotes them with apostrophes; so every part that comes from outside is percent-encoded, which leaves only letters,
-digits and `-._~%`. The separator sorts before all letters and after all digits, and does not occur in a part.
+digits and `-._~%`. The separator sorts before all letters and after all digits, and does not occur in a part. A text
+that is long once it is encoded is a part by its beginning and its hash, so that several of them have room in one key; a
+row that must tell the whole text has it in a column.
 """
 
 from __future__ import annotations
 
+from hashlib import sha256
 from urllib.parse import quote, unquote
 
 SEPARATOR = ":"
@@ -14,6 +17,9 @@ AFTER_SEPARATOR = ";"
 """The character after it: where a range of keys with one prefix ends."""
 KEY_CHARS_MAX = 512
 """Azure allows 1 KiB, in UTF-16."""
+PART_CHARS_MAX = 160
+"""Of the beginning of a text that is longer. Two such parts and what else is in a key have room."""
+_PART_DIGEST_CHARS = 32
 FORBIDDEN = frozenset("/\\#?")
 INSTANT_DIGITS = 15
 """Milliseconds since 1970, to sort as text until the year 33,658."""
@@ -21,11 +27,21 @@ INSTANT_MAX = 10**INSTANT_DIGITS - 1
 
 
 def part(value: str) -> str:
-    """Any text as a part of a key."""
+    """Any text as a part of a key. Different texts are different parts."""
+    text = encoded(value)
+    if len(text) <= PART_CHARS_MAX:
+        return text
+    # Longer than any part that is a whole text.
+    return f"{text[:PART_CHARS_MAX]}~{sha256(text.encode()).hexdigest()[:_PART_DIGEST_CHARS]}"
+
+
+def encoded(value: str) -> str:
+    """Any text as one word, however long."""
     return quote(value, safe="")
 
 
-def read_part(text: str) -> str:
+def decoded(text: str) -> str:
+    """The text of a word; of a part, if it is known to be short, as ids are."""
     return unquote(text, errors="strict")
 
 

@@ -150,7 +150,7 @@ async def open_app(
         metrics = MetricsObserver(clock, lambda tenant_id: tenant_id in registry.snapshot().tenants)
         changes, refusals, service_failures = Changes(), Refusals(clock), ServiceFailures()
         observer = Observers(metrics, LogObserver(), changes, refusals, service_failures)
-        ledger, bus = open_stores(settings, database, clock, identity)
+        ledger, bus = open_stores(settings, database, clock, identity, observer)
         await stack.enter_async_context(ledger)
         job_notices = JobNotices(registry)
         if isinstance(ledger, SqlLedger):
@@ -232,7 +232,7 @@ async def open_app(
         stack.callback(management.readiness.close)
 
         operations = Operations(
-            engine, queries, ledger, clock,
+            engine, queries, ledger, clock, observer,
             lambda job: limits_for(registry.snapshot(), job.spec.tenant_id, job.spec.routing.resolved_mode),
             lambda tenant_id: terms_of(tenant_id).admitted,
         )  # fmt: skip
@@ -248,7 +248,7 @@ async def open_app(
             acceptance=acceptance,
             completion=completion,
             operations=operations,
-            bulk=Bulk(stores.bulk, ledger, clock, settings.operation_jobs_max),
+            bulk=Bulk(stores.bulk, ledger, clock, observer, settings.operation_jobs_max),
             audit=Audit(_audit_sources(stores, runbooks)),
             pulls=Pulls(registry, bus, engine, acceptance),
             sightings=sightings,

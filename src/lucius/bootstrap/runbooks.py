@@ -109,11 +109,11 @@ async def open_runbooks_alone(
             await stack.enter_async_context(database)
             await schema.verify(database)
         clock = await stack.enter_async_context(open_clock(settings, database, LogObserver(), clock))
-        ledger, bus = open_stores(settings, database, clock, identity)
-        await stack.enter_async_context(ledger)
-        await stack.enter_async_context(bus)
         metrics = MetricsObserver(clock)
         observer = Observers(metrics, LogObserver())
+        ledger, bus = open_stores(settings, database, clock, identity, observer)
+        await stack.enter_async_context(ledger)
+        await stack.enter_async_context(bus)
         runbooks = await stack.enter_async_context(
             open_configured_runbooks(
                 settings, secrets, database, bus, registry, clock, observer, orchestrates, schedules

@@ -119,13 +119,17 @@ def no_sql_bus(settings: Settings) -> str:
 
 
 def open_stores(
-    settings: Settings, database: Database | None, clock: Clock, identity: AzureIdentity
+    settings: Settings,
+    database: Database | None,
+    clock: Clock,
+    identity: AzureIdentity,
+    observer: Observer | None = None,
 ) -> tuple[Ledger, Bus]:
     bus: Bus
     if settings.bus == "memory":
         bus = MemoryBus(clock, dead_seconds=settings.dead_message_seconds)
     elif (broker := broker_of(settings)) is not None:
-        bus = broker(settings, clock, identity)
+        bus = broker(settings, clock, identity, observer or Observer())
     elif settings.bus != "sql":
         raise SettingsError(f"LUCIUS_BUS={settings.bus!r}: must be sql, memory, nats://host:port or servicebus")
     elif is_on_tables(settings):
@@ -144,14 +148,14 @@ def open_stores(
     return (MemoryLedger() if database is None else SqlLedger(database)), bus
 
 
-def broker_of(settings: Settings) -> Callable[[Settings, Clock, AzureIdentity], Bus] | None:
+def broker_of(settings: Settings) -> Callable[[Settings, Clock, AzureIdentity, Observer], Bus] | None:
     """What makes the bus, if it is on a broker."""
     if settings.bus.startswith(NATS_SCHEMES):
         return open_nats_bus
     return open_servicebus if settings.bus == SERVICEBUS else None
 
 
-def open_nats_bus(settings: Settings, clock: Clock, _identity: AzureIdentity) -> Bus:
+def open_nats_bus(settings: Settings, clock: Clock, _identity: AzureIdentity, observer: Observer) -> Bus:
     try:
         from lucius.buses.nats import NatsBus, NatsOptions
         from lucius.buses.nats.options import read_servers
@@ -171,15 +175,15 @@ def open_nats_bus(settings: Settings, clock: Clock, _identity: AzureIdentity) ->
     for variable, path in options.files():
         if not Path(path).is_file():
             raise SettingsError(f"{variable}={path}: there is no such file")
-    return NatsBus(options, clock, dead_seconds=settings.dead_message_seconds)
+    return NatsBus(options, clock, dead_seconds=settings.dead_message_seconds, observer=observer)
 
 
-def open_servicebus(settings: Settings, clock: Clock, identity: AzureIdentity) -> Bus:
+def open_servicebus(settings: Settings, clock: Clock, identity: AzureIdentity, observer: Observer) -> Bus:
     options = servicebus_options(settings)
     from lucius.buses.servicebus import ServiceBus
 
     warm_up()  # That import added types.
-    return ServiceBus(options, clock, dead_seconds=settings.dead_message_seconds, identity=identity)
+    return ServiceBus(options, clock, dead_seconds=settings.dead_message_seconds, identity=identity, observer=observer)
 
 
 def servicebus_options(settings: Settings) -> ServiceBusOptions:

@@ -51,15 +51,16 @@ def open_tables_ledger(settings: Settings, identity: AzureIdentity) -> TablesLed
 
 
 async def prepare_tables(ledger: Ledger, creates: bool) -> list[str]:
-    """See that the tables are there; `creates`: make those that are not. Returns the names of new ones."""
+    """See that the tables and the container for large texts are there; `creates`: make what is not. Returns the names
+    of new tables."""
     from lucius.ledgers.tables import TablesLedger
 
     assert isinstance(ledger, TablesLedger)
     if creates:
         return await ledger.create_tables()
-    missing = await ledger.missing_tables()
+    missing = await ledger.missing()
     if missing:
-        raise SettingsError(f"the tables {', '.join(missing)} are missing: run `lucius db upgrade`")
+        raise SettingsError(f"missing in the storage account: {', '.join(missing)}; run `lucius db upgrade`")
     return []
 
 

@@ -34,7 +34,7 @@ async def keep_sightings(
     store: Workers, clock: Clock, observer: Observer, forgets: bool = False
 ) -> AsyncIterator[Sightings]:
     """Written and read every few seconds, and once more at the end."""
-    sightings = Sightings(store, clock)
+    sightings = Sightings(store, clock, observer)
 
     async def flush() -> None:
         await sightings.flush()
@@ -69,7 +69,7 @@ async def _open_bus_alone(settings: Settings, clock: Clock | None) -> AsyncItera
     if database is None or not database.is_shared:
         if make is not None:
             time = clock or SystemClock()
-            async with open_identity(settings) as identity, make(settings, time, identity) as bus:
+            async with open_identity(settings) as identity, make(settings, time, identity, Observer()) as bus:
                 yield None, time, bus
             return
         raise SettingsError(
@@ -81,7 +81,7 @@ async def _open_bus_alone(settings: Settings, clock: Clock | None) -> AsyncItera
         async with (
             open_identity(settings) as identity,
             open_clock(settings, database, LogObserver(), clock) as time,
-            SqlBus(database, time) if make is None else make(settings, time, identity) as bus,
+            SqlBus(database, time) if make is None else make(settings, time, identity, Observer()) as bus,
         ):
             yield database, time, bus
 

@@ -66,6 +66,7 @@ class Response:
         return content if isinstance(content, dict) else None
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 Script: TypeAlias = Generator[Call | Pause, Response, T]
 
 
@@ -79,4 +80,4 @@ def post(path: str, body: Any, **options: Any) -> Call:
 
 
 def encode(body: Any) -> bytes:
-    return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return _ENCODER.encode(body).encode()

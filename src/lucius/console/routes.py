@@ -22,6 +22,7 @@ from lucius.console.pages import (
     job,
     jobs,
     lanes,
+    new_payload,
     operations,
     overview,
     protocols,
@@ -38,12 +39,13 @@ from lucius.console.templating import STATIC, open_templates
 from lucius.domain.errors import CallerError
 
 PAGES: tuple[Page, ...] = (
-    overview.PAGE, jobs.PAGE, job.PAGE, dead_letters.PAGE, *operations.PAGES, batches.PAGE, batch.PAGE,
+    overview.PAGE, jobs.PAGE, job.PAGE, new_payload.PAGE, dead_letters.PAGE, *operations.PAGES, batches.PAGE,
+    batch.PAGE,
     batch_members.PAGE, batch_members.MEMBER_PAGE, lanes.PAGE, workers.PAGE, tenants.PAGE, *protocols.PAGES,
     submit.PAGE, audit.PAGE, *runbooks.PAGES, runbook_acts.PUBLISH,
 )  # fmt: skip
 ACTS: tuple[Act, ...] = (
-    *job_views.ACTS, *job.ACTS, *operations.ACTS, *batch_acts.ACTS, *submit.ACTS, *runbook_acts.ACTS,
+    *job_views.ACTS, *job.ACTS, *new_payload.ACTS, *operations.ACTS, *batch_acts.ACTS, *submit.ACTS, *runbook_acts.ACTS,
 )  # fmt: skip
 DOWNLOADS: tuple[Download, ...] = (*jobs.DOWNLOADS, *batch.DOWNLOADS)
 

@@ -99,7 +99,9 @@ class BusBridge:
             self._orchestrator.answered(reply, True)
             directives = reply.content.get("directives", [])
             if directives:
-                await bus.publish([self._message(one) for one in directives])
+                for not_taken in await bus.publish([self._message(one) for one in directives]):
+                    if not_taken is not None:
+                        raise BusFailed(not_taken.reason)
 
     def _message(self, directive: dict[str, Any]) -> Outgoing:
         name = f"{directive['jobId']}:{directive['stepId']}:{directive['attempt_no']}"

@@ -17,6 +17,7 @@ from lucius.clocks import ComparedClock, SystemClock
 from lucius.doctor.part import NotAsked, Part
 from lucius.management import clock_check
 from lucius.ports.ledger import LedgerUnavailable
+from lucius.ports.observer import Observer
 from lucius.ports.readiness import NotReady
 from lucius.settings import Settings, SettingsError
 from lucius.sql import schema
@@ -83,7 +84,7 @@ class Stores:
         if is_on_tables(self._settings):
             async with self._tables() as tables:
                 await prepare_tables(tables, creates=False)
-                return "every table is there"
+                return "every table is there, and the container"
         async with self._needed() as database:
             if database is None:
                 return self._absence
@@ -125,7 +126,7 @@ class Stores:
     async def _bus(self) -> str:
         make = broker_of(self._settings)
         if make is not None:
-            async with make(self._settings, SystemClock(), self._identity) as bus:
+            async with make(self._settings, SystemClock(), self._identity, Observer()) as bus:
                 return await bus.health()
         if self._settings.bus not in ("sql", "memory"):
             raise SettingsError(f"LUCIUS_BUS={self._settings.bus!r}: must be sql, memory, nats://… or servicebus")

@@ -67,7 +67,9 @@ def _accept(fact: Accepted, now: Instant, id_source: IdSource) -> Decision:
     steps = done + tuple(Step(spec=spec, created_at=now, updated_at=now) for spec in fact.steps[len(done) :])
     blank = Job(spec=fact.spec, status=JobStatus.QUEUED, steps=steps, current_index=len(done), updated_at=now)
     draft = Draft(blank, now, id_source)
-    extra = {"redrive_of": fact.spec.redrive_of} if fact.spec.redrive_of else {}
+    extra: dict[str, Any] = {"redrive_of": fact.spec.redrive_of} if fact.spec.redrive_of else {}
+    if fact.has_new_payload:
+        extra["new_payload"] = True
     if fact.redrive_key is not None:
         extra["idempotency_key"] = fact.redrive_key
     if fact.redriven_by is not None:

@@ -20,6 +20,8 @@ class Accepted(Struct, frozen=True):
     """The caller's idempotency key for the redrive."""
     redriven_by: str | None = None
     redrive_reason: str | None = None
+    has_new_payload: bool = False
+    """A redrive with another payload than the job that it repeats."""
 
 
 class Published(Struct, frozen=True):
@@ -38,7 +40,7 @@ class PublishFailed(Struct, frozen=True):
 
 
 class PublishDeferred(Struct, frozen=True):
-    """The bus was unreachable: the claim is released, and the attempt is not used up."""
+    """The bus, or the directive's topic, took nothing: the claim is released, and the attempt is not used up."""
 
     step_id: str
     attempt_no: int

@@ -15,6 +15,7 @@ from lucius.domain.step import StepStatus
 from lucius.ports.bus import Bus, Delivery, DeliveryRef, Message
 from lucius.ports.clock import Clock
 from lucius.ports.ledger import Ledger, LedgerUnavailable
+from lucius.ports.observer import Observer
 
 UNDELIVERED_MAX = 5_000
 LOADED_MAX = 500
@@ -56,14 +57,14 @@ def current_directive_ref(job: Job) -> DeliveryRef:
     return directive_ref(job, job.current_index, job.current_step.attempt_no)
 
 
-async def drop_past(ledger: Ledger, bus: Bus, deliveries: Sequence[Delivery]) -> list[Delivery]:
+async def drop_past(ledger: Ledger, bus: Bus, deliveries: Sequence[Delivery], observer: Observer) -> list[Delivery]:
     """Settle the directives that, according to the ledger, no service needs any more; returns the others.
 
     If the bus is in the ledger's database there are none: the commit that ends an attempt settles its directive.
     """
     if not deliveries or ledger.enlists(bus):
         return list(deliveries)
-    deliveries = await _drop_foreign(bus, deliveries)
+    deliveries = await _drop_foreign(bus, deliveries, observer)
     try:
         jobs = await ledger.load(list({delivery.properties["jobId"] for delivery in deliveries}))
     except LedgerUnavailable:
@@ -75,7 +76,7 @@ async def drop_past(ledger: Ledger, bus: Bus, deliveries: Sequence[Delivery]) ->
     return [delivery for delivery in deliveries if delivery not in past]
 
 
-async def _drop_foreign(bus: Bus, deliveries: Sequence[Delivery]) -> list[Delivery]:
+async def _drop_foreign(bus: Bus, deliveries: Sequence[Delivery], observer: Observer) -> list[Delivery]:
     """On a broker anybody may publish: what is no directive becomes a dead letter; returns the others."""
     reasons = {delivery.ref: reason for delivery in deliveries if (reason := _foreign(delivery)) is not None}
     for ref, reason in reasons.items():
@@ -83,6 +84,7 @@ async def _drop_foreign(bus: Bus, deliveries: Sequence[Delivery]) -> list[Delive
             "message %s in %s/%s is made a dead letter: %s", ref.message_id, ref.topic, ref.subscription, reason
         )
         await bus.dead_letter([ref], reason)
+        observer.message_refused(ref.topic, "MALFORMED")
     return [delivery for delivery in deliveries if delivery.ref not in reasons]
 
 

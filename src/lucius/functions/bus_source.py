@@ -80,17 +80,20 @@ class BusSource:
             Outgoing(RESULT_PREFIX + one["jobId"], RESULTS_TOPIC, json.dumps(one).encode(), {}) for one in results
         ]
         try:
-            reasons = await self._bus.publish(messages)
-            taken = [one["jobId"] for one, reason in zip(results, reasons, strict=True) if reason is None]
+            answers = await self._bus.publish(messages)
+            taken = [one["jobId"] for one, not_taken in zip(results, answers, strict=True) if not_taken is None]
             await self._bus.settle([self._ref(job_id) for job_id in taken])
         except BusFailed as error:
             raise SourceFailed(str(error)) from error
+        for not_taken in answers:
+            if not_taken is not None and not not_taken.is_final:
+                raise SourceFailed(not_taken.reason)
         self._in_work -= {str(one["jobId"]) for one in results}
         return [
             {"jobId": one["jobId"], "outcome": "RECEIVED"}
-            if reason is None
-            else {"jobId": one["jobId"], "code": "REFUSED", "detail": reason}
-            for one, reason in zip(results, reasons, strict=True)
+            if not_taken is None
+            else {"jobId": one["jobId"], "code": "REFUSED", "detail": not_taken.reason}
+            for one, not_taken in zip(results, answers, strict=True)
         ]
 
     def _ref(self, job_id: str) -> Any:

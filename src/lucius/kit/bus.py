@@ -40,6 +40,15 @@ class Outgoing:
     properties: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class NotTaken:
+    """Why the bus did not take a message."""
+
+    reason: str
+    is_final: bool
+    """Otherwise its topic takes nothing now, and the same message may be published again."""
+
+
 class KitBus:
     """A bus that somebody has opened. Every method but `ref` raises `BusFailed`."""
 
@@ -65,14 +74,15 @@ class KitBus:
             found = await self._bus.receive(topics, subscription, count_max, lock_seconds, wait_seconds)
         return [Incoming(one.ref, one.body, one.delivery_count) for one in found]
 
-    async def publish(self, messages: Sequence[Outgoing]) -> list[str | None]:
-        """For each message why the bus did not take it, or None."""
+    async def publish(self, messages: Sequence[Outgoing]) -> list[NotTaken | None]:
+        """One answer for each; None if it was taken."""
         wanted = [
             self._port.Message(id=one.id, topic=one.topic, body=one.body, properties=one.properties) for one in messages
         ]
         with self._failures():
             answers = await self._bus.publish(wanted)
-        return [None if refused is None else refused.reason for refused in answers]
+        final = self._port.Refused
+        return [None if one is None else NotTaken(one.reason, isinstance(one, final)) for one in answers]
 
     async def settle(self, refs: Sequence[Any]) -> None:
         with self._failures():

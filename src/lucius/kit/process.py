@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -22,12 +23,24 @@ def run_process(name: str, main: Callable[[asyncio.Event], Coroutine[Any, Any, N
     """Run `main` to its end; SIGTERM or SIGINT sets its stop event. Exits the process if it cannot start."""
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    # Imported when a service runs, not when its code is imported.
+    import uvloop
+
+    _tune_gc()
     try:
-        asyncio.run(_until_signal(main))
+        uvloop.run(_until_signal(main))
         say_stopped(name)
     except ServiceUnusable as error:
         print(f"{name}: {error}", file=sys.stderr)
         sys.exit(EXIT_UNUSABLE)
+
+
+def _tune_gc() -> None:
+    """Exclude what is loaded now from garbage collection, and collect less often: what an attempt leaves behind has few
+    cycles, and at the default thresholds collecting took a tenth of a service's processor time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def say_stopped(name: str) -> None:

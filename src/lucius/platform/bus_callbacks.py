@@ -12,7 +12,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from lucius.kit.bus import BusFailed, KitBus, Outgoing
+from lucius.kit.bus import BusFailed, KitBus, NotTaken, Outgoing
 from lucius.platform.callback_client import CallbackClient
 from lucius.platform.orchestrator import TRY_AGAIN, Callback, CallbackAnswer
 
@@ -35,10 +35,10 @@ class BusChannel:
     async def call_back_batch(self, callbacks: Sequence[Callback]) -> list[CallbackAnswer]:
         messages = [self._message(one) for one in callbacks]
         try:
-            reasons = await self._bus.publish(messages)
+            answers = await self._bus.publish(messages)
         except BusFailed as error:
             return [CallbackAnswer("UNREACHABLE", accepted=False, detail=str(error))] * len(messages)
-        return [self._answer(message, reason) for message, reason in zip(messages, reasons, strict=True)]
+        return [self._answer(message, not_taken) for message, not_taken in zip(messages, answers, strict=True)]
 
     def _message(self, callback: Callback) -> Outgoing:
         body = callback.body
@@ -58,13 +58,15 @@ class BusChannel:
             },
         )
 
-    def _answer(self, message: Outgoing, reason: str | None) -> CallbackAnswer:
-        if reason is None:
+    def _answer(self, message: Outgoing, not_taken: NotTaken | None) -> CallbackAnswer:
+        if not_taken is None:
             return CallbackAnswer("RECEIVED", accepted=True)
+        if not not_taken.is_final:
+            return CallbackAnswer("UNREACHABLE", accepted=False, detail=not_taken.reason)
         if len(message.body) > self._bus.message_bytes_max:
-            return CallbackAnswer("BODY_TOO_LARGE", accepted=False, detail=reason)
+            return CallbackAnswer("BODY_TOO_LARGE", accepted=False, detail=not_taken.reason)
         # Nobody takes replies, or not yet: they must not be lost.
-        return CallbackAnswer("UNAVAILABLE", accepted=False, detail=f"{reason}; is LUCIUS_BUS_REPLIES on?")
+        return CallbackAnswer("UNAVAILABLE", accepted=False, detail=f"{not_taken.reason}; is LUCIUS_BUS_REPLIES on?")
 
 
 def reply_id(callback: Callback, content: bytes) -> str:

@@ -253,7 +253,7 @@ class Worker:
                 timer.cancel()
             for task in beating:
                 task.cancel()
-            await asyncio.gather(*beating, return_exceptions=True)
+                await asyncio.gather(task, return_exceptions=True)
         if not work.done() and attempt.stopped in (None, StopReason.CANCELLED):
             attempt.stop(StopReason.STALE)
             limit = "its timeout" if seconds_max == step.timeout else name_of("work_seconds_max")

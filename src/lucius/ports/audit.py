@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from itertools import count
 from secrets import token_hex
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -103,8 +103,12 @@ def entry_of(job: Job, event: Event, entry_id: str) -> AuditEntry:
         target=(spec.redrive_of or spec.job_id) if is_redrive else spec.job_id,
         tenant_id=spec.tenant_id,
         reason=event.data.get("reason"),
-        detail=f'{{"redriven_as":"{spec.job_id}"}}' if is_redrive else "{}",
+        detail=_encode(_redriven(event, spec.job_id)).decode() if is_redrive else "{}",
     )
+
+
+def _redriven(event: Event, new_job_id: str) -> dict[str, Any]:
+    return {"redriven_as": new_job_id} | ({"new_payload": True} if event.data.get("new_payload") else {})
 
 
 def dismissal_of(closing: Closing, tenant_id: str | None, entry_id: str) -> AuditEntry:

@@ -78,6 +78,13 @@ class Refused(Struct, frozen=True):
     reason: str
 
 
+class Deferred(Struct, frozen=True):
+    """A message that the bus does not take now because its topic takes none: it is full, busy or missing. Whether it
+    was taken after all is unknown, so it is published again under the same id."""
+
+    reason: str
+
+
 class DeadLetter(Struct, frozen=True, kw_only=True):
     ref: DeliveryRef
     properties: Mapping[str, Any]
@@ -120,9 +127,11 @@ class Bus(AbstractAsyncContextManager["Bus"], Protocol):
         """Why this bus would not take this message, as far as that is known without asking it."""
         ...
 
-    async def publish(self, messages: Sequence[Message]) -> list[Refused | None]:
+    async def publish(self, messages: Sequence[Message]) -> Sequence[Refused | Deferred | None]:
         """Publish messages; one answer for each, None if it was taken. When the call returns, a taken message survives
-        a crash of this process (and, on a durable bus, of every process). Raises `BusUnavailable`."""
+        a crash of this process (and, on a durable bus, of every process). A topic that takes nothing holds up no other:
+        its messages are `Deferred`, the rest is published. Raises `BusUnavailable` if the bus as a whole takes
+        nothing."""
         ...
 
     async def receive(
@@ -178,7 +187,8 @@ class Bus(AbstractAsyncContextManager["Bus"], Protocol):
         ...
 
     async def health(self) -> str:
-        """A human-readable location of the bus. Raises `BusUnavailable` if it does not answer."""
+        """A human-readable location of the bus. Raises `BusUnavailable` if it does not answer, and from when a topic
+        took no message until it takes one."""
         ...
 
     async def upkeep(self) -> None:

@@ -35,13 +35,13 @@ async def upgrade_tables(settings: Settings) -> str:
     async with opened_tables(settings) as ledger:
         created = await prepare_tables(ledger, creates=True)
         name = await ledger.health()
-    return f"{name}: created {', '.join(created)}." if created else f"{name}: every table is there."
+    return f"{name}: created {', '.join(created)}." if created else f"{name}: every table is there, and the container."
 
 
 async def verify_tables(settings: Settings) -> str:
     async with opened_tables(settings) as ledger:
         await prepare_tables(ledger, creates=False)
-        return f"{await ledger.health()}: every table is there."
+        return f"{await ledger.health()}: every table is there, and the container."
 
 
 def db_copy(

@@ -50,6 +50,10 @@ class MetricsObserver(Observer):
         self._replies_refused = counter(
             "lucius_replies_refused", "Messages on reply topics that became dead letters, by code.", ("code",)
         )
+        self._messages_refused = counter(
+            "lucius_messages_refused", "Foreign and malformed messages that became dead letters, by topic and code.",
+            ("topic", "code"),
+        )  # fmt: skip
         self._sweeps = counter(
             "lucius_sweeper_actions",
             "What the sweeper did, by kind.",
@@ -117,6 +121,9 @@ class MetricsObserver(Observer):
 
     def reply_refused(self, code: str) -> None:
         self._replies_refused.add(1, (code,))
+
+    def message_refused(self, topic: str, code: str) -> None:
+        self._messages_refused.add(1, (topic, code))
 
     def dispatched(self, count: int, lag_seconds: float) -> None:
         self._batches.observe(count)

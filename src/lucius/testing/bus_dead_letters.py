@@ -116,7 +116,7 @@ class BusDeadLetters(BusParts):
     async def test_withdrawn_messages_keep_no_body(self, bus: Bus) -> None:
         await self._published_secrets(bus, "m1")
         await bus.withdraw([ref("m1")])
-        assert await self.bodies_left(bus) == [] or not self.can_withdraw
+        assert await self.bodies_left(bus) == ([] if self.can_withdraw else [SECRET])
 
     async def test_dead_letters_keep_no_body(self, bus: Bus) -> None:
         await self._published_secrets(bus, "refused", "too often", delivery_max=1)

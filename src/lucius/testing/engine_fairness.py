@@ -6,6 +6,7 @@ A bus on which they do take turns is used as if they did not, so that every ledg
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -15,14 +16,30 @@ from lucius.domain.step import StepStatus
 from lucius.domain.waiting import waiting_on
 from lucius.ports.bus import Bus
 from lucius.ports.engine import Engine
+from lucius.ports.ledger import Change, CommitOutcome
 from lucius.testing.engine_harness import PATIENCE_SECONDS, QUICK, EngineHarness, Work
-from lucius.testing.faults import FaultyBus
+from lucius.testing.faults import FaultyBus, FaultyLedger
 
 FLOOD = "acme"
 
 
 class BusWithoutTurns(FaultyBus):
     takes_turns = False
+
+
+class BusWithTurns(FaultyBus):
+    """For which no cap is needed."""
+
+    takes_turns = True
+
+
+class CountingLedger(FaultyLedger):
+    commits: list[int]
+    """How many changes each commit had."""
+
+    async def commit(self, changes: Sequence[Change]) -> list[CommitOutcome]:
+        self.commits.append(len(changes))
+        return await super().commit(changes)
 
 
 def neighbour_of(tenant: str) -> str:
@@ -33,6 +50,10 @@ def neighbour_of(tenant: str) -> str:
 
 def lane_of(tenant: str) -> int:
     return route(normal_form(tenant), None, Mode.DEFAULT, "REQUEST", "").lane  # type: ignore[arg-type]
+
+
+def burst_lane_of(tenant: str, doc_id: str) -> int:
+    return route(tenant, doc_id, Mode.BURST, "REQUEST", "").lane  # type: ignore[arg-type]
 
 
 def is_held(job: Job) -> bool:
@@ -96,6 +117,54 @@ class EngineFairness:
         published, held = await self._flood(harness, 2 * self.unacknowledged_max)
         jobs = await self._work_off(harness, published + held)
         assert {job.attempts_total for job in jobs} == {1}
+
+    async def test_burst_is_capped_on_each_lane(self, harness: EngineHarness) -> None:
+        """It spreads a tenant's documents over the lanes; those that meet on one lane count together."""
+        await self._start(harness)
+        lane = burst_lane_of(FLOOD, "d0")
+        docs = [f"d{place}" for place in range(LANE_COUNT * 50)]
+        meeting = [doc for doc in docs if burst_lane_of(FLOOD, doc) == lane][: self.unacknowledged_max + 2]
+        elsewhere = [doc for doc in docs if burst_lane_of(FLOOD, doc) != lane][:2]
+        submitted = [await self._burst(harness, doc) for doc in meeting]
+        published, (first, second) = submitted[:-2], sorted(submitted[-2:])
+        for job_id in published:
+            await harness.until(job_id, StepStatus.INITIATED)
+        for job_id in (first, second):
+            await harness.until(job_id, is_held)
+        for doc in elsewhere:
+            await harness.until(await self._burst(harness, doc), StepStatus.INITIATED)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (work := await harness.take()).job_id not in published:
+                pass
+        await harness.ack(work)
+        await harness.until(first, StepStatus.INITIATED)
+        assert is_held(await harness.job(second))
+
+    async def _burst(self, harness: EngineHarness, doc_id: str) -> str:
+        job_id = await harness.submit(steps=["ocr"], mode=Mode.BURST, doc_id=doc_id)
+        await harness.until(job_id, lambda job: is_held(job) or job.current_step.status is StepStatus.INITIATED)
+        return job_id
+
+    async def test_an_ack_costs_no_commit_more_because_of_the_cap(self, harness: EngineHarness) -> None:
+        capped = await self._commits_of_acks(harness, BusWithoutTurns(harness.bus))
+        assert capped
+        assert capped == await self._commits_of_acks(harness, BusWithTurns(harness.bus))
+
+    async def _commits_of_acks(self, harness: EngineHarness, bus: Bus) -> list[int]:
+        """The commits of as many ACKs as a tenant may have directives, one after the other."""
+        ledger = CountingLedger(harness.ledger)
+        ledger.commits = []
+        engine = await harness.start(bus=bus, ledger=ledger)
+        job_ids = [await harness.submit(steps=["ocr"]) for _ in range(self.unacknowledged_max)]
+        for job_id in job_ids:
+            await harness.until(job_id, StepStatus.INITIATED)
+        ledger.commits.clear()
+        for _ in job_ids:
+            work = await harness.take()
+            await harness.ack(work)
+            await harness.until(work.job_id, StepStatus.PROCESSING)
+        await harness.stop(engine)
+        return ledger.commits
 
     async def test_waiting_for_the_cap_uses_up_no_attempt(self, harness: EngineHarness) -> None:
         await self._start(harness)

@@ -10,6 +10,7 @@ import asyncio
 from typing import Any
 from uuid import uuid4
 
+import pytest
 from msgspec.structs import replace
 
 from lucius.domain.effects import Outcome
@@ -17,6 +18,7 @@ from lucius.domain.job import JobStatus
 from lucius.domain.routing import LANE_TOPICS
 from lucius.domain.step import StepStatus
 from lucius.ports.bus import Delivery, Message
+from lucius.ports.observer import Observer
 from lucius.testing.engine_harness import PATIENCE_SECONDS, QUICK, EngineHarness
 
 SLOW = replace(QUICK, ack_backoff_seconds=(60.0,), execution_backoff_seconds=(60.0,))
@@ -24,8 +26,12 @@ SLOW = replace(QUICK, ack_backoff_seconds=(60.0,), execution_backoff_seconds=(60
 
 
 class EnginePastDirectives:
-    async def test_message_that_is_no_directive_is_a_dead_letter_and_stops_nobody(self, harness: EngineHarness) -> None:
+    async def test_message_that_is_no_directive_is_a_dead_letter_and_stops_nobody(
+        self, harness: EngineHarness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Anybody may publish on a broker; in the ledger's own database nobody else does."""
+        refused: list[tuple[str, str]] = []
+        monkeypatch.setattr(Observer, "message_refused", lambda _, topic, code: refused.append((topic, code)))
         await harness.start()
         if harness.ledger.enlists(harness.bus):
             assert await harness.bus.dead_letters(10) == []
@@ -53,6 +59,7 @@ class EnginePastDirectives:
         letters = {letter.ref.message_id: letter.reason for letter in await harness.bus.dead_letters(10)}
         assert letters.keys() == strays.keys()
         assert all(reason.startswith("MALFORMED: ") for reason in letters.values())
+        assert refused == [(LANE_TOPICS[0], "MALFORMED")] * len(strays)
 
     async def test_ack_timeout_settles_a_directive_though_its_worker_may_still_answer(
         self, harness: EngineHarness

@@ -54,6 +54,17 @@ class EngineRecovery:
         bus.is_down = False
         await _succeed_at_first_attempt(harness, job_ids)
 
+    async def test_topic_that_takes_nothing_uses_up_no_attempt(self, harness: EngineHarness) -> None:
+        bus = await harness.start_on_faulty_bus()
+        new = harness.new(steps=["ocr"])
+        job_id, bus.closed_topics = new.fact.spec.job_id, {new.fact.spec.routing.topic}
+        await harness.engine.submit(new)
+        await asyncio.sleep(1.0)
+        step = (await harness.job(job_id)).current_step
+        assert (step.status, step.attempt_no, step.attempts_counted) == (StepStatus.DISPATCHING, 1, 1)
+        bus.closed_topics = set()
+        await _succeed_at_first_attempt(harness, [job_id])
+
     async def test_bus_that_goes_away_in_the_middle_stops_no_callback(self, harness: EngineHarness) -> None:
         bus = await harness.start_on_faulty_bus()
         job_id = await harness.submit(steps=["ocr", "sis"])

@@ -15,6 +15,7 @@ from lucius.ports.bus import (
     Bus,
     BusUnavailable,
     DeadLetter,
+    Deferred,
     Delivery,
     DeliveryRef,
     Depth,
@@ -37,6 +38,7 @@ from lucius.ports.ledger import (
     OpenGroups,
     OutboxRow,
     Repairs,
+    Tally,
     UnreadableJob,
     Webhook,
 )
@@ -53,6 +55,8 @@ class FaultyBus:
         """Every call takes this much longer."""
         self.refusal_reason: str | None = None
         """Every message is refused for this reason."""
+        self.closed_topics: set[str] = set()
+        """Topics that take no message for now."""
         self.lost_messages = 0
         """This many of the next messages are taken and lost."""
         self.lost_answers = 0
@@ -105,18 +109,20 @@ class FaultyBus:
     def refusal(self, message: Message) -> Refused | None:
         return Refused(self.refusal_reason) if self.refusal_reason else self.inside.refusal(message)
 
-    async def publish(self, messages: Sequence[Message]) -> list[Refused | None]:
+    async def publish(self, messages: Sequence[Message]) -> list[Refused | Deferred | None]:
         await self._meet()
         if self.refusal_reason:
             return [Refused(self.refusal_reason) for _ in messages]
         lost = min(self.lost_messages, len(messages))
         self.lost_messages -= lost
-        self.published += len(messages) - lost
-        answers = [None] * lost + await self.inside.publish(messages[lost:])
+        passed = [one for one in messages[lost:] if one.topic not in self.closed_topics]
+        self.published += len(passed)
+        answers = iter(await self.inside.publish(passed))
         if self.lost_answers:
             self.lost_answers -= 1
             raise BusUnavailable("a test has dropped the answer")
-        return answers
+        closed = Deferred("a test has closed this topic")
+        return [None] * lost + [closed if one.topic in self.closed_topics else next(answers) for one in messages[lost:]]
 
     async def receive(
         self, topics: Sequence[str], subscription: str, limit: int, lock_seconds: float, wait_seconds: float
@@ -279,6 +285,10 @@ class FaultyLedger:
     async def matching(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[JobKey]:
         await self._meet()
         return await self.inside.matching(filter_, limit, before_id)
+
+    async def tally(self, filter_: JobFilter, oldest: int, limit: int) -> Tally:
+        await self._meet()
+        return await self.inside.tally(filter_, oldest, limit)
 
     async def statuses(self, job_ids: Sequence[str]) -> dict[str, str]:
         await self._meet()

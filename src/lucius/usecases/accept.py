@@ -22,6 +22,7 @@ from lucius.ports.observer import Observer
 from lucius.ports.rate_gate import Grant, RateGate
 from lucius.ports.registry import Registry, RegistrySnapshot
 from lucius.ports.tenant_files import TenantFiles
+from lucius.usecases.command_of_job import command_of
 from lucius.usecases.lane_subscriptions import lane_subscriptions
 from lucius.usecases.pacing import Pace
 from lucius.usecases.rates import RateLimits, rate_refusal
@@ -133,6 +134,19 @@ class Acceptance:
         """The command in an envelope, with every check of `submit`. Creates nothing."""
         return self._check(document, may_use, await self._current())
 
+    async def with_payload(self, job: Job, payload: object, may_use: MayUse) -> NewJob:
+        """The command of a job with another payload, to redrive it with. Checked like any command, under the protocol
+        of today; it keeps the key, correlation id and trace of the job. Starts nothing."""
+        spec = job.spec
+        kept = {
+            "idempotency_key": spec.idempotency_key, "correlation_id": spec.correlation_id,
+            "traceparent": spec.traceparent,
+        }  # fmt: skip
+        document = {**command_of(job, None), **kept, "payload": payload}
+        new = self._new_job(await self.validate(document, may_use))
+        again = replace(new.fact.spec, redrive_of=job.job_id)
+        return replace(new, fact=replace(new.fact, spec=again, has_new_payload=True))
+
     async def declare(self) -> None:
         """Make sure that every service has its subscription on every lane."""
         await self._current()
@@ -167,9 +181,12 @@ class Acceptance:
             if grant.count == 0:
                 return self._known(command, rate_refusal(rate, grant))
             passes[command.tenant_id] = replace(grant, count=grant.count - 1)
+        return self._engine.submit(self._new_job(command))
+
+    def _new_job(self, command: Command) -> NewJob:
         workspace = self._files.workspace(command.tenant_id)
         fact = to_accepted(command, self._clock.job_id(), self._clock.now(), workspace)
-        return self._engine.submit(NewJob(fact=fact, claim=command.claim, limits=command.limits))
+        return NewJob(fact=fact, claim=command.claim, limits=command.limits)
 
     async def _known(self, command: Command, refusal: CallerError) -> Duplicate:
         """A duplicate is answered even if it exceeds the rate limit."""

@@ -18,6 +18,7 @@ from lucius.domain.time import after
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine, NewJob, Started
 from lucius.ports.ledger import Claim, Closing, Duplicate, Ledger, LedgerUnavailable, Limit, Saturated
+from lucius.ports.observer import Observer
 from lucius.usecases.accept import SATURATED_RETRY_SECONDS
 from lucius.usecases.operation_keys import EVENT_OF, REDRIVEN, was_applied, was_made_by
 from lucius.usecases.query import Queries, Sees
@@ -47,6 +48,7 @@ class Operations:
         queries: Queries,
         ledger: Ledger,
         clock: Clock,
+        observer: Observer,
         limits_of: LimitsOf,
         is_admitted: IsAdmitted = lambda tenant_id: True,
     ) -> None:
@@ -54,6 +56,7 @@ class Operations:
         self._queries = queries
         self._ledger = ledger
         self._clock = clock
+        self._observer = observer
         self._limits_of = limits_of
         self._is_admitted = is_admitted
 
@@ -80,9 +83,11 @@ class Operations:
         only_once: bool = False,
         by: str | None = None,
         reason: str | None = None,
+        instead: NewJob | None = None,
     ) -> Done:
-        """A new job that starts at the first unfinished step of one that failed or was cancelled. `only_once`: not if
-        it was redriven before, however that ended."""
+        """A new job that starts at the first unfinished step of one that failed or was cancelled; or `instead`, made
+        by `Acceptance.with_payload`, which starts at its first step: what earlier steps made need not fit its payload.
+        `only_once`: not if it was redriven before, however that ended."""
         old = await self._queries.job(job_id, sees)
         if not self._is_admitted(old.spec.tenant_id):
             raise CallerError.of("TENANT_FORBIDDEN", NOT_REGISTERED)
@@ -91,17 +96,20 @@ class Operations:
         if old.status not in REDRIVABLE:
             detail = f"only a job that failed or was cancelled can be redriven; this one is {old.status.value}"
             raise CallerError.of("CONFLICT", detail)
-        if all(step.status is StepStatus.SUCCEEDED for step in old.steps):
+        if instead is None and all(step.status is StepStatus.SUCCEEDED for step in old.steps):
             raise CallerError.of("CONFLICT", "every step of this job succeeded before it ended: nothing is left to do")
         if key is not None:
             await was_applied(self._ledger, job_id, key, REDRIVEN)
+        hash_ = old.spec.idempotency_hash if instead is None else instead.fact.spec.idempotency_hash
         for number in range(1, REDRIVES_MAX + 1):
-            claim = Claim(_claim_key(job_id, number), old.spec.idempotency_hash)
+            claim = Claim(_claim_key(job_id, number), hash_)
             holder = await self._holder(claim)
             if holder is None:
-                return await self._start(old, claim, key, by, reason)
+                new = self._continuing(old, claim) if instead is None else replace(instead, claim=claim)
+                fact = replace(new.fact, redrive_key=key, redriven_by=by, redrive_reason=reason)
+                return await self._start(replace(new, fact=fact))
             if key is not None and await was_made_by(self._ledger, holder.job_id, key):
-                return Done(holder.job_id, JobStatus(holder.status), replayed=True)
+                return _replayed(holder, claim)
             if only_once:
                 detail = f"it was redriven before, as job {holder.job_id}, which is {holder.status}"
                 raise CallerError.of("CONFLICT", detail)
@@ -122,6 +130,7 @@ class Operations:
         if closing.redriven_as is not None:
             detail = f"job {closing.redriven_as} redrives this one, which is not among the dead letters any more"
             raise CallerError.of("CONFLICT", detail)
+        self._observer.dismissed(job_id, job.spec.tenant_id)
         return closing
 
     async def _holder(self, claim: Claim) -> Duplicate | None:
@@ -130,7 +139,8 @@ class Operations:
         except LedgerUnavailable as error:
             raise InfrastructureError.unavailable(str(error)) from error
 
-    async def _start(self, old: Job, claim: Claim, key: str | None, by: str | None, reason: str | None) -> Done:
+    def _continuing(self, old: Job, claim: Claim) -> NewJob:
+        """A job that goes on where this one ended, on its lane and under its version of the protocol."""
         now, job_id = self._clock.now(), self._clock.job_id()
         term = (old.spec.deadline_at - max(old.spec.created_at, old.spec.not_before or 0)) / 1000
         spec = replace(
@@ -161,7 +171,10 @@ class Operations:
             for step, new_spec in zip(old.steps, steps, strict=True)
             if step.status is StepStatus.SUCCEEDED
         )
-        new = NewJob(fact=Accepted(spec, steps, done, key, by, reason), claim=claim, limits=self._limits_of(old))
+        return NewJob(fact=Accepted(spec, steps, done), claim=claim, limits=self._limits_of(old))
+
+    async def _start(self, new: NewJob) -> Done:
+        key = new.fact.redrive_key
         outcome = await self._engine.submit(new)
         match outcome:
             case Started():
@@ -169,10 +182,17 @@ class Operations:
             case Saturated(limit=limit):
                 detail = f"{limit.maximum} jobs are already in flight in scope {limit.scope}"
                 raise CallerError.of(limit.code, detail, retry_after_seconds=SATURATED_RETRY_SECONDS)
-            case Duplicate(job_id=other, status=status):
+            case Duplicate(job_id=other):
                 if key is not None and await was_made_by(self._ledger, other, key):
-                    return Done(other, JobStatus(status), replayed=True)
+                    return _replayed(outcome, new.claim)
                 raise CallerError.of("CONFLICT", f"job {other} already redrives this one")
+
+
+def _replayed(holder: Duplicate, claim: Claim) -> Done:
+    if holder.hash != claim.hash:
+        detail = f"this key belongs to job {holder.job_id}, which redrives this one with another payload"
+        raise CallerError.of("IDEMPOTENCY_KEY_REUSED", detail)
+    return Done(holder.job_id, JobStatus(holder.status), replayed=True)
 
 
 def first_redrive_claim(job_id: str) -> bytes:

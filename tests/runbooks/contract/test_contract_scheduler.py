@@ -297,6 +297,7 @@ async def test_a_message_of_another_runbook_is_a_dead_letter(scheduler: Contract
     letters = await harness.bus.dead_letters(10, [EVENTS_TOPIC])
     assert [letter.ref.subscription for letter in letters] == [ORCHESTRATOR]
     assert "not others" in letters[0].reason
+    assert harness.observer.refused == [(EVENTS_TOPIC, "MALFORMED")]
 
 
 async def test_members_of_such_a_runbook_are_not_lucius_to_write(scheduler: ContractScheduler) -> None:

@@ -101,6 +101,8 @@ async def test_a_confirmed_move_removes_it_and_books_it_at_the_new_date(dates: D
     assert await members(harness) == [(1, "a", "active"), (1, "b", "removed"), (2, "b", "active")]
     assert harness.functions().count("leave") == 1
     assert (await harness.events("member-move-confirmed"))[0]["to"] == utc(dates.late)
+    shown = (await harness.queries.members(1, "removed", "b", 10, None))[0][0]
+    assert shown["move_held_at"] is None, "it is decided"
     await harness.step(DAY)
     assert await harness.batch_status(1) == "completed"
     with pytest.raises(CallerError, match="no member of batch 2 is held"):

@@ -78,6 +78,7 @@ async def test_result_that_nobody_can_read_is_a_dead_letter_and_stops_no_other(h
     await harness.reply_on_bus({"status": "Success"})
     assert isinstance(harness.observer.failures.pop(), MessageInvalid)
     assert [letter.ref.topic for letter in await harness.bus.dead_letters(5)] == ["results"]
+    assert harness.observer.refused == [("results", "MALFORMED")]
     await harness.reply_on_bus({"jobId": "step-1-a1", "status": "Success", "durationMs": 5, "timestamp": "now"})
     assert (await harness.steps())["a first"] == "succeeded"
 

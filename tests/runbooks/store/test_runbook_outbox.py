@@ -11,7 +11,7 @@ import pytest
 
 from lucius.buses.memory import MemoryBus
 from lucius.buses.sql import JournaledBus, SqlBus
-from lucius.ports.bus import BusUnavailable, Delivery, DeliveryRef, Message, Refused, Subscription
+from lucius.ports.bus import BusUnavailable, Deferred, Delivery, DeliveryRef, Message, Refused, Subscription
 from lucius.runbooks.engine.outbox import BATCH_MAX, CLAIM_SECONDS, Outbox
 from lucius.runbooks.engine.turn import Turn, Turns
 from lucius.runbooks.store.outbox import WAITING
@@ -33,11 +33,14 @@ class UnreliableBus(MemoryBus):
 
     away = False
     forgets_to_answer = False
+    full = ""
+    """A topic that takes nothing."""
 
-    async def publish(self, messages: Sequence[Message]) -> list[Refused | None]:
+    async def publish(self, messages: Sequence[Message]) -> list[Refused | Deferred | None]:  # type: ignore[override]
         if self.away:
             raise BusUnavailable("away")
-        answers = await super().publish(messages)
+        taken = iter(await super().publish([one for one in messages if one.topic != self.full]))
+        answers = [Deferred(f"{self.full} is full") if one.topic == self.full else next(taken) for one in messages]
         if self.forgets_to_answer:
             raise BusUnavailable("the answer was lost")
         return answers
@@ -164,6 +167,22 @@ async def test_one_that_the_bus_refuses_does_not_hold_up_the_others(
     assert await waiting(sqlite_database) == 1
     await bus.declare([Subscription(topic="nobody-declared-it", name="w")])
     await turns.outbox.empty(clock.advance(CLAIM_SECONDS))
+    assert await waiting(sqlite_database) == 0
+
+
+async def test_full_topic_does_not_hold_up_the_others_and_is_said(
+    turns: Turns, bus: UnreliableBus, sqlite_database: SqliteDatabase, clock: ManualClock
+) -> None:
+    await bus.declare([Subscription(topic="events", name="w")])
+    bus.full = "events"
+    many = BATCH_MAX + 10
+    await turns.take(sending(*(message(n, topic="events") for n in range(many)), message(many)))
+    assert [delivery.ref.message_id for delivery in await received(bus)] == [f"m{many}"]
+    assert await waiting(sqlite_database) == many
+    with pytest.raises(BusUnavailable, match="events is full"):
+        await turns.outbox.empty(clock.advance(CLAIM_SECONDS))
+    bus.full = ""
+    assert await turns.outbox.empty(clock.advance(CLAIM_SECONDS)) == many
     assert await waiting(sqlite_database) == 0
 
 

@@ -12,9 +12,18 @@ from lucius.buses.nats import messages as wire
 from lucius.buses.nats.connection import Connection, NoResponders, Request
 from lucius.buses.nats.dead_letters import DeadLetters
 from lucius.buses.nats.held import HeldMessages
-from lucius.buses.nats.jetstream import TOO_LARGE, WRONG_LAST_SEQUENCE, ApiError, JetStream, all_of
+from lucius.buses.nats.jetstream import (
+    NO_RESOURCES,
+    TOO_LARGE,
+    WRONG_LAST_SEQUENCE,
+    ApiError,
+    JetStream,
+    PublishedAs,
+    all_of,
+)
 from lucius.buses.nats.locks import Locks
 from lucius.buses.nats.names import Names
+from lucius.buses.nats.no_room import NoRoom
 from lucius.buses.nats.options import NatsOptions
 from lucius.buses.nats.receiving import Receiving, Taken
 from lucius.buses.nats.streams import Streams, too_old
@@ -25,6 +34,7 @@ from lucius.ports.bus import (
     DEAD_LETTER_SECONDS,
     BusUnavailable,
     DeadLetter,
+    Deferred,
     Delivery,
     DeliveryRef,
     Depth,
@@ -33,6 +43,7 @@ from lucius.ports.bus import (
     Subscription,
 )
 from lucius.ports.clock import Clock
+from lucius.ports.observer import Observer
 
 DUPLICATE_WINDOW_SECONDS = 600.0
 LOOK_SECONDS = 1.0
@@ -60,6 +71,7 @@ class NatsBus:
         dead_seconds: float = DEAD_LETTER_SECONDS,
         duplicate_seconds: float = DUPLICATE_WINDOW_SECONDS,
         makes_streams: bool = True,
+        observer: Observer | None = None,
     ) -> None:
         """`makes_streams`: false for a service or worker, which finds the streams as LUCIUS has made them."""
         self.options = options
@@ -75,8 +87,11 @@ class NatsBus:
         self._subscriptions = Subscriptions(self.jetstream, self._names)
         self._locks = Locks(self.jetstream, self._names)
         self._dead = DeadLetters(self.jetstream, self._names, clock)
-        self._receiving = Receiving(self.jetstream, self._names, self._streams, self._locks, self._dead, clock)
+        self._receiving = Receiving(
+            self.jetstream, self._names, self._streams, self._locks, self._dead, clock, observer or Observer()
+        )
         self._held = HeldMessages(self.jetstream, self._names, self._locks, clock)
+        self._no_room = NoRoom(options.location)
         self._waiting: Waiting[tuple[str, str]] = Waiting(LOOK_SECONDS)
 
     async def __aenter__(self) -> NatsBus:
@@ -149,7 +164,7 @@ class NatsBus:
             return Refused(f"nobody subscribes to topic {message.topic}")
         return None
 
-    async def publish(self, messages: Sequence[Message]) -> list[Refused | None]:
+    async def publish(self, messages: Sequence[Message]) -> list[Refused | Deferred | None]:
         if not messages:
             return []
         if not all(self._subscriptions.has_topic(message.topic) for message in messages):
@@ -159,13 +174,13 @@ class NatsBus:
         copies = self._copies(messages, answers)
         # Another process has hardly ever declared something since, so that is asked meanwhile, not before.
         work: list[Awaitable[Any]] = [self._publish_copies(messages, copies), self._subscriptions.refresh()]
-        refused, _ = await all_of(work)
+        not_taken, _ = await all_of(work)
         if self._subscriptions.version != version:
             before, copies = copies, self._copies(messages, answers)
             await self.settle([ref for place, ref in before - copies])
-            refused |= await self._publish_copies(messages, copies - before)
-        await self._wake_for([ref for place, ref in copies if place not in refused])
-        return [refused.get(place, answer) for place, answer in enumerate(answers)]
+            not_taken |= await self._publish_copies(messages, copies - before)
+        await self._wake_for([ref for place, ref in copies if place not in not_taken])
+        return [not_taken.get(place, answer) for place, answer in enumerate(answers)]
 
     def _copies(self, messages: Sequence[Message], answers: Sequence[Refused | None]) -> Copies:
         return dict.fromkeys(
@@ -175,28 +190,36 @@ class NatsBus:
             for one in self._subscriptions.wanting(message)
         ).keys()
 
-    async def _publish_copies(self, messages: Sequence[Message], copies: Iterable[Copy]) -> dict[int, Refused]:
-        """The messages that the server refuses, by their place."""
+    async def _publish_copies(
+        self, messages: Sequence[Message], copies: Iterable[Copy]
+    ) -> dict[int, Refused | Deferred]:
+        """The messages that the server does not take, by their place. Raises `BusUnavailable` if it has no room for any
+        of them."""
         copies = list(copies)
-        requests = [self._request(messages[place], ref) for place, ref in copies]
-        try:
-            answers = await self.jetstream.publish_all(requests)
-        except NoResponders as error:
-            topic = next(
-                ref.topic for (_, ref), one in zip(copies, requests, strict=True) if one.subject == error.subject
-            )
-            raise BusUnavailable(
-                f"stream {self._names.topic(topic)} is missing on NATS, and the reconciler makes it again, or its"
-                " servers are choosing a leader"
-            ) from error
-        refused = {}
-        for (place, _), answer in zip(copies, answers, strict=True):
-            if not isinstance(answer, ApiError) or answer.code == WRONG_LAST_SEQUENCE:
-                continue
-            if answer.code != TOO_LARGE:
-                raise answer
-            refused[place] = Refused(str(answer))
-        return refused
+        answers = await self.jetstream.publish_all([self._request(messages[place], ref) for place, ref in copies])
+        not_taken: dict[int, Refused | Deferred] = {}
+        for (place, ref), answer in zip(copies, answers, strict=True):
+            outcome = self._outcome(ref.topic, answer)
+            if outcome is not None:
+                not_taken[place] = outcome
+        if answers and all(isinstance(one, ApiError) and one.code == NO_RESOURCES for one in answers):
+            raise BusUnavailable(next(iter(not_taken.values())).reason)
+        return not_taken
+
+    def _outcome(self, topic: str, answer: PublishedAs | ApiError | NoResponders) -> Refused | Deferred | None:
+        match answer:
+            case PublishedAs():
+                self._no_room.taken(topic)
+            case NoResponders():
+                return Deferred(
+                    f"stream {self._names.topic(topic)} is missing on NATS, and the reconciler makes it again, or its"
+                    " servers are choosing a leader"
+                )
+            case ApiError(code=code) if code == TOO_LARGE:
+                return Refused(str(answer))
+            case ApiError(code=code) if code != WRONG_LAST_SEQUENCE:
+                return Deferred(self._no_room.met(topic, answer.reason))
+        return None
 
     def _request(self, message: Message, ref: DeliveryRef) -> Request:
         queued = self._names.queued(ref)
@@ -328,6 +351,8 @@ class NatsBus:
         missing = await self._streams.missing(self._subscriptions.topics)
         if missing:
             raise BusUnavailable(f"missing on NATS at {self.options.location}: {', '.join(missing)}")
+        if (no_room := self._no_room.sentence()) is not None:
+            raise BusUnavailable(no_room)
         return f"NATS at {self.options.location}"
 
     async def upkeep(self) -> None:

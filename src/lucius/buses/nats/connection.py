@@ -53,6 +53,12 @@ class NoResponders(BusUnavailable):
         self.subject = subject
 
 
+def answered(answer: Msg | NoResponders) -> Msg:
+    if isinstance(answer, NoResponders):
+        raise answer
+    return answer
+
+
 def status_of(message: Msg) -> str | None:
     """The status that the server answers with instead of a message."""
     if message.data or not message.headers:
@@ -134,11 +140,11 @@ class Connection:
 
     async def request(self, subject: str, payload: bytes = b"", headers: Headers | None = None) -> Msg:
         """The answer to a request. Raises `NoResponders` and `BusUnavailable`."""
-        return (await self.request_all([Request(subject, payload, headers)]))[0]
+        return answered((await self.request_all([Request(subject, payload, headers)]))[0])
 
-    async def request_all(self, requests: Sequence[Request]) -> list[Msg]:
+    async def request_all(self, requests: Sequence[Request]) -> list[Msg | NoResponders]:
         """The answers to requests, which are sent before the first answer is waited for, without a task for each.
-        Raises `NoResponders` and `BusUnavailable`, also if only one has no answer."""
+        Raises `BusUnavailable`, also if only one has no answer in time."""
         client, loop = self._connected(), asyncio.get_running_loop()
         waiting: dict[str, asyncio.Future[Msg | None]] = {}
         try:
@@ -159,12 +165,11 @@ class Connection:
                 self._waiting.pop(key, None)
         return [self._answer(one, answer) for one, answer in zip(requests, answers, strict=True)]
 
-    def _answer(self, request: Request, answer: Msg | None) -> Msg:
+    def _answer(self, request: Request, answer: Msg | None) -> Msg | NoResponders:
         if answer is None:
             raise self._unavailable()
-        if status_of(answer) == NO_RESPONDERS:
-            raise NoResponders(self._options.location, request.subject)
-        return answer
+        nobody = status_of(answer) == NO_RESPONDERS
+        return NoResponders(self._options.location, request.subject) if nobody else answer
 
     async def collect(
         self, subject: str, payload: bytes, limit: int, seconds: float = REQUEST_SECONDS

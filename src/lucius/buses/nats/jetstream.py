@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 from nats.aio.msg import Msg
 
-from lucius.buses.nats.connection import Connection, Headers, Request
+from lucius.buses.nats.connection import Connection, Headers, NoResponders, Request, answered
 from lucius.domain.time import Instant
 from lucius.ports.bus import BusUnavailable
 
@@ -28,6 +28,8 @@ MISSING = (10014, 10059)
 CONSUMER_EXISTS = (10105, 10148)
 MESSAGE_NOT_FOUND = (10037, 10043, 10057)
 TOO_LARGE = 10054
+NO_RESOURCES = 10023
+"""The servers, or the account, have no room left; a stream that is full itself says something else."""
 
 NANOSECONDS = 1_000_000_000
 
@@ -39,7 +41,8 @@ class ApiError(BusUnavailable):
     """JetStream answered with an error."""
 
     def __init__(self, what: str, error: Mapping[str, Any]) -> None:
-        super().__init__(f"NATS JetStream refuses {what}: {error.get('description', 'without a reason')}")
+        self.reason = str(error.get("description", "without a reason"))
+        super().__init__(f"NATS JetStream refuses {what}: {self.reason}")
         self.code = int(error.get("err_code", 0))
 
 
@@ -87,11 +90,11 @@ class JetStream:
 
     async def publish(self, subject: str, body: bytes, headers: Headers) -> PublishedAs:
         published = (await self.publish_all([Request(subject, body, headers)]))[0]
-        if isinstance(published, ApiError):
+        if isinstance(published, ApiError | NoResponders):
             raise published
         return published
 
-    async def publish_all(self, messages: Sequence[Request]) -> list[PublishedAs | ApiError]:
+    async def publish_all(self, messages: Sequence[Request]) -> list[PublishedAs | ApiError | NoResponders]:
         """What came of each message."""
         answers = await self._ask(messages)
         return [_published(one.subject, answer) for one, answer in zip(messages, answers, strict=True)]
@@ -122,14 +125,14 @@ class JetStream:
         requests = [Request(f"$JS.API.{subject}", _encode(body)) for subject, body in calls]
         were_there = []
         for (subject, _), answer in zip(calls, await self._ask(requests), strict=True):
-            error = _decode(answer.data).get("error")
+            error = _decode(answered(answer).data).get("error")
             if error is not None and int(error.get("err_code", 0)) not in MESSAGE_NOT_FOUND:
                 raise ApiError(subject, error)
             were_there.append(error is None)
         return were_there
 
-    async def _ask(self, requests: Sequence[Request]) -> list[Msg]:
-        answers: list[Msg] = []
+    async def _ask(self, requests: Sequence[Request]) -> list[Msg | NoResponders]:
+        answers: list[Msg | NoResponders] = []
         for start in range(0, len(requests), AT_ONCE_MAX):
             answers += await self.connection.request_all(requests[start : start + AT_ONCE_MAX])
         return answers
@@ -156,7 +159,9 @@ class JetStream:
         return found
 
 
-def _published(subject: str, message: Msg) -> PublishedAs | ApiError:
+def _published(subject: str, message: Msg | NoResponders) -> PublishedAs | ApiError | NoResponders:
+    if isinstance(message, NoResponders):
+        return message
     answer = _decode(message.data)
     if "error" in answer:
         return ApiError(f"a message to {subject}", answer["error"])

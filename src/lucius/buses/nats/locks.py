@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from lucius.buses.nats.connection import Request
+from lucius.buses.nats.connection import NoResponders, Request
 from lucius.buses.nats.jetstream import WRONG_LAST_SEQUENCE, ApiError, JetStream, PublishedAs
 from lucius.buses.nats.names import Names
 from lucius.domain.time import Instant
@@ -44,10 +44,10 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(LockEntry).decode
 
 
-def _held(published: PublishedAs | ApiError, entry: LockEntry) -> Held | None:
+def _held(published: PublishedAs | ApiError | NoResponders, entry: LockEntry) -> Held | None:
     if isinstance(published, PublishedAs):
         return Held(published.seq, entry)
-    if published.code == WRONG_LAST_SEQUENCE:
+    if isinstance(published, ApiError) and published.code == WRONG_LAST_SEQUENCE:
         return None
     raise published
 

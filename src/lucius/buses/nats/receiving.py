@@ -18,12 +18,14 @@ from lucius.buses.nats.streams import Streams
 from lucius.domain.time import Instant, after
 from lucius.ports.bus import Delivery, DeliveryRef, Subscription
 from lucius.ports.clock import Clock
+from lucius.ports.observer import Observer
 
 log = logging.getLogger("lucius.bus")
 
 WITHOUT_HINTS_EVERY = 4
 """Every so many takes, topics of which nobody said that they have something come first as well."""
 LOCK_TRIES = 3
+NO_ID = "FOREIGN: it has no header Lucius-Message-Id, so LUCIUS did not publish it"
 
 
 class Taken(Struct, frozen=True):
@@ -33,7 +35,14 @@ class Taken(Struct, frozen=True):
 
 class Receiving:
     def __init__(
-        self, jetstream: JetStream, names: Names, streams: Streams, locks: Locks, dead: DeadLetters, clock: Clock
+        self,
+        jetstream: JetStream,
+        names: Names,
+        streams: Streams,
+        locks: Locks,
+        dead: DeadLetters,
+        clock: Clock,
+        observer: Observer,
     ) -> None:
         self._jetstream = jetstream
         self._names = names
@@ -41,6 +50,7 @@ class Receiving:
         self._locks = locks
         self._dead = dead
         self._clock = clock
+        self._observer = observer
         self._turn = 0
         self._hints: set[tuple[str, str]] = set()
         self._ack_waits: dict[tuple[str, str], float] = {}
@@ -118,7 +128,7 @@ class Receiving:
         refs = [DeliveryRef(one.topic, one.name, id_in(each.message.subject)) for each in pulled]
         reasons = [self._unfit(one, each, now) for each in pulled]
         found = list(zip(refs, pulled, reasons, strict=True))
-        await all_of([self._dead.bury_pulled(one, ref, each, why) for ref, each, why in found if why is not None])
+        await all_of([self._bury(one, ref, each, why) for ref, each, why in found if why is not None])
         until = after(now, lock_seconds)
         fit = {ref: each for ref, each, why in found if why is None}
         entries = {
@@ -140,9 +150,15 @@ class Receiving:
             taken.append(Taken(delivery, held))
         return taken
 
+    async def _bury(self, one: Subscription, ref: DeliveryRef, pulled: Pulled, reason: str) -> None:
+        await self._dead.bury_pulled(one, ref, pulled, reason)
+        if reason == NO_ID:
+            log.warning("message %s in %s/%s is a dead letter now: %s", ref.message_id, one.topic, one.name, reason)
+            self._observer.message_refused(one.topic, "FOREIGN")
+
     def _unfit(self, one: Subscription, pulled: Pulled, now: Instant) -> str | None:
         if not is_ours(pulled.headers):
-            return "FOREIGN: it has no header Lucius-Message-Id, so LUCIUS did not publish it"
+            return NO_ID
         if pulled.delivery_count > one.delivery_max:
             return "DELIVERED_TOO_OFTEN"
         return "EXPIRED" if after(pulled.stored_at, one.ttl_seconds) <= now else None

@@ -14,7 +14,7 @@ from lucius.azure.credential import AzureIdentity
 from lucius.buses.servicebus.browsing import Browsing
 from lucius.buses.servicebus.counting import Counting, Counts
 from lucius.buses.servicebus.dead_letters import DeadLetters
-from lucius.buses.servicebus.faults import Problems, end
+from lucius.buses.servicebus.faults import EntityUnavailable, Problems, end
 from lucius.buses.servicebus.held import TICK_SECONDS, HeldMessages
 from lucius.buses.servicebus.identity import identity_of, open_client
 from lucius.buses.servicebus.lane import BUSY_SECONDS, PREFETCH, READ_SECONDS, SILENCE_SECONDS
@@ -27,6 +27,7 @@ from lucius.ports.bus import (
     DEAD_LETTER_SECONDS,
     BusUnavailable,
     DeadLetter,
+    Deferred,
     Delivery,
     DeliveryRef,
     Depth,
@@ -35,6 +36,7 @@ from lucius.ports.bus import (
     Subscription,
 )
 from lucius.ports.clock import Clock
+from lucius.ports.observer import Observer
 
 COUNTED_MAX = 1_000
 """Messages of one subscription that are counted; a larger depth is shown as this."""
@@ -64,6 +66,7 @@ class ServiceBus:
         look_seconds: float = LOOK_SECONDS,
         dead_look_seconds: float = DEAD_LOOK_SECONDS,
         identity: AzureIdentity | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self.options = options
         self.message_bytes_max = message_bytes_max
@@ -76,6 +79,7 @@ class ServiceBus:
         self._forgot_at = 0.0
         self._gather_seconds = gather_seconds
         self._look_seconds = look_seconds
+        self._observer = observer or Observer()
         self._dead_look_seconds = dead_look_seconds
         self._letters_failed_at = 0.0
         self._letters: dict[tuple[int, tuple[str, ...]], tuple[float, list[DeadLetter]]] = {}
@@ -102,6 +106,7 @@ class ServiceBus:
             self._busy_seconds,
             self._gather_seconds,
             self._look_seconds,
+            self._observer,
         )
         self._counting = Counting(self.options, self._identity)
         self._proof = QueueProof(self._browsing, self._held)
@@ -140,8 +145,8 @@ class ServiceBus:
             return Refused(f"the message has {len(message.body)} bytes; the bus takes {self.message_bytes_max}")
         return None
 
-    async def publish(self, messages: Sequence[Message]) -> list[Refused | None]:
-        answers = [self.refusal(message) for message in messages]
+    async def publish(self, messages: Sequence[Message]) -> list[Refused | Deferred | None]:
+        answers: list[Refused | Deferred | None] = [self.refusal(message) for message in messages]
         by_topic: dict[str, list[int]] = {}
         for place, (message, refused) in enumerate(zip(messages, answers, strict=True)):
             if refused is None:
@@ -150,11 +155,15 @@ class ServiceBus:
             *(self._publish(topic, [messages[place] for place in places]) for topic, places in by_topic.items()),
             return_exceptions=True,
         )
+        failures = [outcome for outcome in sent if isinstance(outcome, BaseException)]
+        for failure in failures:
+            if not isinstance(failure, BusUnavailable):
+                raise failure
+        if failures and len(failures) == len(sent) and not any(isinstance(one, EntityUnavailable) for one in failures):
+            raise failures[0]  # Nothing says that anything of Service Bus works.
         for places, outcome in zip(by_topic.values(), sent, strict=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
-            for place, refused in zip(places, outcome, strict=True):
-                answers[place] = refused
+            for number, place in enumerate(places):
+                answers[place] = Deferred(str(outcome)) if isinstance(outcome, BaseException) else outcome[number]
         return answers
 
     async def _publish(self, topic: str, messages: Sequence[Message]) -> list[Refused | None]:

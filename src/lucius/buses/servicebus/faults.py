@@ -80,6 +80,10 @@ def _was_raised_by_sdk(trace: TracebackType | None) -> bool:
     return raised_by == "azure"
 
 
+class EntityUnavailable(BusUnavailable):
+    """One topic or subscription is full, busy, disabled or missing; others may work."""
+
+
 class Kind(Enum):
     AWAY = "away"
     """Tried again soon."""
@@ -132,6 +136,12 @@ def _is_refused(error: BaseException) -> bool:
     return isinstance(error, refusals) or isinstance(getattr(error, "inner_exception", None), refusals)
 
 
+def _is_about_entity(error: BaseException) -> bool:
+    """Whether the service answered, and what it said holds for this entity alone."""
+    is_unusable = isinstance(error, MessagingEntityNotFoundError | MessagingEntityDisabledError)
+    return is_unusable or kind_of(error) in (Kind.BUSY, Kind.FULL)
+
+
 def _is_full(error: BaseException) -> bool:
     return "resource-limit-exceeded" in str(error)
 
@@ -141,24 +151,35 @@ class Problems:
 
     def __init__(self, location: str) -> None:
         self.location = location
-        self._known: dict[str, tuple[Kind, str]] = {}
+        self._known: dict[str, tuple[Kind, BusUnavailable]] = {}
 
     def met(self, entity: str, error: BaseException) -> BusUnavailable:
         """Notes it, and returns what to raise."""
         text = sentence(error, entity, self.location)
         kind = kind_of(error)
-        if self._known.get(entity, (None, ""))[0] is not kind:
+        if self.kind(entity) is not kind:
             is_defect = not isinstance(error, CALL_ERRORS)
             log.error("%s", text, exc_info=error if is_defect else None)
-        self._known[entity] = (kind, text)
-        return BusUnavailable(text)
+        unavailable = EntityUnavailable(text) if _is_about_entity(error) else BusUnavailable(text)
+        self._known[entity] = (kind, unavailable)
+        return unavailable
 
     def gone(self, entity: str) -> None:
         if self._known.pop(entity, None) is not None:
             log.warning("%s on Service Bus at %s works again", entity, self.location)
 
+    def kind(self, entity: str) -> Kind | None:
+        return self._known[entity][0] if entity in self._known else None
+
+    def unavailable(self, entity: str) -> BusUnavailable | None:
+        """What to raise while its problem lasts."""
+        if entity not in self._known:
+            return None
+        error = self._known[entity][1]
+        return type(error)(str(error))
+
     def entities(self) -> list[str]:
         return list(self._known)
 
     def sentences(self) -> list[str]:
-        return [text for _, text in self._known.values()]
+        return [str(error) for _, error in self._known.values()]

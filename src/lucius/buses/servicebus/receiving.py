@@ -17,6 +17,7 @@ from lucius.buses.servicebus.messages import body_of, id_of, instant_of, only_fo
 from lucius.domain.time import after
 from lucius.ports.bus import Delivery, DeliveryRef
 from lucius.ports.clock import Clock
+from lucius.ports.observer import Observer
 
 log = logging.getLogger("lucius.bus")
 
@@ -44,6 +45,7 @@ class Receiving:
         busy_seconds: float,
         gather_seconds: float,
         look_seconds: float,
+        observer: Observer,
     ) -> None:
         self._make = make
         self._held = held
@@ -53,6 +55,7 @@ class Receiving:
         self._busy_seconds = busy_seconds
         self._gather_seconds = gather_seconds
         self._look_seconds = look_seconds
+        self._observer = observer
         self.lanes: dict[tuple[str, str], Lane] = {}
         self._waiting: set[asyncio.Event] = set()
         self._turn = 0
@@ -151,7 +154,8 @@ class Receiving:
             what = "no message id" if message_id is None else "a body that is no data"
             reason = f"FOREIGN: it has {what}, so LUCIUS did not publish it"
             log.warning("%s: a message is made a dead letter: %s", lane.entity, reason)
-            self._settle(lane, receiver.dead_letter_message(message, reason=reason))
+            counted = partial(self._observer.message_refused, lane.topic, "FOREIGN")
+            self._settle(lane, receiver.dead_letter_message(message, reason=reason), counted)
             return None
         if locked_until <= after(now, LOCK_LEFT_SECONDS_MIN):
             return None
@@ -173,11 +177,12 @@ class Receiving:
             locked_until=until,
         )
 
-    def _settle(self, lane: Lane, call: object) -> None:
+    def _settle(self, lane: Lane, call: object, then: Callable[[], None] = lambda: None) -> None:
         async def settle() -> None:
             try:
                 async with sdk_call(SETTLE_SECONDS):
                     await call  # type: ignore[misc]
+                then()
             except CALL_ERRORS as error:
                 log.info("%s: a message could not be settled and comes again: %s", lane.entity, error)
 

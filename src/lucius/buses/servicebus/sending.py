@@ -15,13 +15,15 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError, MessagingEntityNotFoundError
 
-from lucius.buses.servicebus.faults import CALL_ERRORS, Kind, Problems, end, kind_of, sdk_call
+from lucius.buses.servicebus.faults import CALL_ERRORS, EntityUnavailable, Kind, Problems, end, kind_of, sdk_call
 from lucius.ports.bus import BusUnavailable, Refused
 
 BATCH_MESSAGES_MAX = 1_000
 CALL_SECONDS = 10.0
 HARD_SECONDS = 20.0
 """After this a call is given up, whatever the SDK still waits for."""
+TROUBLED_SECONDS = 0.5
+"""How long a message to a topic with a problem is waited for: others wait behind it."""
 IDLE_SECONDS = 300.0
 BUSY_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
@@ -54,21 +56,29 @@ class TopicSender:
         self._task = asyncio.create_task(self._run(), name=f"service bus: sending to {topic}")
 
     async def send(self, messages: Sequence[ServiceBusMessage]) -> list[Refused | None]:
-        """One answer for each. Raises `BusUnavailable`; what of these messages was sent is then unknown."""
+        """One answer for each. Raises `BusUnavailable`, or `EntityUnavailable` if others than this topic may work; what
+        of these messages was sent is then unknown."""
         loop = asyncio.get_running_loop()
         if loop.time() < self._held_up[0]:
-            raise BusUnavailable(self._held_up[1])
+            raise EntityUnavailable(self._held_up[1])
+        trouble = self._problems.unavailable(self._entity)
         items: list[Item] = [(message, loop.create_future()) for message in messages]
         for item in items:
             self._queue.put_nowait(item)
-        answers = await asyncio.gather(*(future for _, future in items), return_exceptions=True)
+        try:
+            async with asyncio.timeout(None if trouble is None else TROUBLED_SECONDS):
+                answers = await asyncio.gather(*(future for _, future in items), return_exceptions=True)
+        except TimeoutError:
+            assert trouble is not None
+            raise trouble from None
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
         return [answer for answer in answers if not isinstance(answer, BaseException)]
 
     async def check(self) -> None:
-        """Open the sender if it is not open: whether that works is among the problems."""
+        """Open the sender if it is not open: whether that works is among the problems. Whether there is room, or the
+        service is less busy, is not found out without a message."""
         future: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
         self._queue.put_nowait((None, future))
         with suppress(BusUnavailable):
@@ -79,6 +89,7 @@ class TopicSender:
         await self._drop()
 
     async def _run(self) -> None:
+        """Send what gathers, but for what nobody waits for any more."""
         waiting: list[Item] = []
         try:
             await self._warm()
@@ -93,7 +104,7 @@ class TopicSender:
                     continue
                 while not self._queue.empty() and len(waiting) < BATCH_MESSAGES_MAX:
                     waiting.append(self._queue.get_nowait())
-                while waiting:
+                while waiting := [item for item in waiting if not item[1].done()]:
                     waiting = await self._send(waiting)
         finally:
             while not self._queue.empty():
@@ -119,7 +130,7 @@ class TopicSender:
                     await _close(sender)
                 raise self._failed(error) from error
             self._sender = sender
-            self._worked()
+            self._worked(has_sent=False)
         return self._sender
 
     async def _send(self, items: list[Item]) -> list[Item]:
@@ -158,7 +169,7 @@ class TopicSender:
                 await self._drop()
             _fail(items, unavailable)
             return []
-        self._worked()
+        self._worked(has_sent=len(wire) > 0)
         for _, future in batch:
             _answer(future, None)
         return items[len(batch) :]
@@ -170,9 +181,11 @@ class TopicSender:
             self._held_up = (asyncio.get_running_loop().time() + self._busy_seconds, str(unavailable))
         return unavailable
 
-    def _worked(self) -> None:
+    def _worked(self, has_sent: bool) -> None:
+        """An open link says nothing about room: only a message that was taken does."""
         self.is_missing = False
-        self._problems.gone(self._entity)
+        if has_sent or self._problems.kind(self._entity) not in (Kind.BUSY, Kind.FULL):
+            self._problems.gone(self._entity)
 
     async def _drop(self) -> None:
         sender, self._sender = self._sender, None
@@ -194,4 +207,4 @@ def _answer(future: asyncio.Future[Refused | None], refused: Refused | None) -> 
 def _fail(items: Sequence[Item], error: BusUnavailable) -> None:
     for _, future in items:
         if not future.done():
-            future.set_exception(BusUnavailable(str(error)))
+            future.set_exception(type(error)(str(error)))

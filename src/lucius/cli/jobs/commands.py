@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -132,23 +133,37 @@ def resume(connection: Connection, job_id: str, reason: str | None, output: str)
 
 @click.command()
 @job_or_filter("redrive")
+@click.option(
+    "--payload",
+    "payload_file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="With the payload in this JSON file instead; the new job then begins at its first step.",
+)
 @click.option("--watch", "watching", is_flag=True, help="Show the new job's progress until it ends.")
 @timeout_option
 @output_option
 @click.pass_obj
 def redrive(
-    connection: Connection, job_id: str, reason: str | None, watching: bool, timeout: float, output: str
+    connection: Connection,
+    job_id: str,
+    reason: str | None,
+    payload_file: Path | None,
+    watching: bool,
+    timeout: float,
+    output: str,
 ) -> None:
     """Start a new job where a failed or cancelled one ended.
 
     With filters instead of a JOB: for all that match. Jobs that were redriven before are left out, and cancelled ones
     unless --status names them.
     """
+    from lucius.cli.jobs.envelope import read_payload_file
+
+    body = job_calls.redrive_body(reason, None if payload_file is None else read_payload_file(payload_file))
     with connection.open() as client:
         job_id = find_job(client, job_id)
-        new_job = client.run(
-            job_calls.operate(job_id, "redrive", _because(reason), patience_seconds=OPERATION_PATIENCE_SECONDS)
-        )
+        new_job = client.run(job_calls.operate(job_id, "redrive", body, patience_seconds=OPERATION_PATIENCE_SECONDS))
         if output == "text":
             show_sentence(f"Job {new_job.get('jobId')} {new_job.get('status')}, a redrive of {job_id}")
         elif not watching:

@@ -23,26 +23,38 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 def read_envelope_file(file: Path) -> dict[str, Any]:
     """The command in a file, or on standard input if its name is `-`."""
+    return read_envelope(_read_file(file), file.parent, str(file))
+
+
+def read_payload_file(file: Path) -> dict[str, Any]:
+    """The payload in a file, or on standard input if its name is `-`."""
+    return _read_object(_read_file(file), str(file), "a payload")
+
+
+def _read_file(file: Path) -> bytes:
     try:
         with click.open_file(str(file), "rb") as opened:
-            content = opened.read(FILE_BYTES_MAX + 1)
+            return bytes(opened.read(FILE_BYTES_MAX + 1))
     except OSError as error:
         raise Unusable(f"{file} cannot be read: {error.strerror}") from error
-    return read_envelope(content, file.parent, str(file))
 
 
 def read_envelope(content: bytes, folder: Path, name: str) -> dict[str, Any]:
+    return with_absolute_refs(_read_object(content, name, "a command"), folder)
+
+
+def _read_object(content: bytes, name: str, what: str) -> dict[str, Any]:
     if len(content) > FILE_BYTES_MAX:
         raise Unusable(f"{name} has more than {FILE_BYTES_MAX} bytes")
     try:
-        envelope = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        found = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique, parse_constant=_no_constant)
         # A number such as 1e999 is parsed as infinity, which JSON cannot represent: reject it before it is sent.
-        json.dumps(envelope, allow_nan=False)
+        json.dumps(found, allow_nan=False)
     except (ValueError, RecursionError) as error:
         raise Unusable(f"{name} is not a JSON document: {error}") from error
-    if not isinstance(envelope, dict):
-        raise Unusable(f"{name} must contain a JSON object, a command")
-    return with_absolute_refs(envelope, folder)
+    if not isinstance(found, dict):
+        raise Unusable(f"{name} must contain a JSON object, {what}")
+    return found
 
 
 def with_absolute_refs(envelope: dict[str, Any], folder: Path) -> dict[str, Any]:

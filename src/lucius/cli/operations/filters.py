@@ -52,6 +52,8 @@ def job_or_filter(verb: str) -> Callable[[F], F]:
                 return
             if options.get("force"):
                 raise click.UsageError("--force ends one JOB at a time: name it.")
+            if options.get("payload_file") is not None:
+                raise click.UsageError("--payload is for one JOB: name it.")
             if yes and not reason:
                 raise click.UsageError("Say why with --reason: it is kept in the audit trail.")
             act_on_all(click.get_current_context().obj, verb, wanted, how, reason, yes, options)

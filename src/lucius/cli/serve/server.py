@@ -23,7 +23,7 @@ PORT_MAX = 65_535
 
 SERVER_PACKAGES = frozenset(
     {"apsw", "cryptography", "httptools", "jinja2", "jsonschema_rs", "jwt", "msgspec", "pypdf", "starlette"}
-    | {"tzdata", "uvicorn", "uvloop", "yaml"}
+    | {"tzdata", "uvicorn", "yaml"}
 )
 """Import names of the packages that the extra `server` installs."""
 

@@ -230,9 +230,13 @@ def resume(job_id: str) -> Script[Json]:
     return (yield from operate(job_id, "resume"))
 
 
-def redrive(job_id: str) -> Script[Json]:
-    """Start a new job where a failed or cancelled one ended."""
-    return (yield from operate(job_id, "redrive"))
+def redrive(job_id: str, *, reason: str | None = None, payload: Mapping[str, Any] | None = None) -> Script[Json]:
+    """Start a new job where a failed or cancelled one ended; or, with another `payload`, from its first step."""
+    return (yield from operate(job_id, "redrive", redrive_body(reason, payload)))
+
+
+def redrive_body(reason: str | None, payload: Mapping[str, Any] | None) -> Json:
+    return {**({"reason": reason} if reason else {}), **({} if payload is None else {"payload": dict(payload)})}
 
 
 def operate(job_id: str, verb: str, body: Json | None = None, *, patience_seconds: float | None = None) -> Script[Json]:

@@ -27,6 +27,7 @@ NOTICES = {
     "paused": "The job is paused.",
     "resumed": "The job goes on.",
     "redriven": "This job redrives the one before: it begins at the first step that was not done.",
+    "restated": "This job redrives the one before with another payload: it begins at its first step.",
     "submitted": "The command was accepted as this job.",
     "replayed": "A command with the same key or content was accepted before: this is its job.",
 }
@@ -41,13 +42,13 @@ def _id(view: View) -> str:
     return job_id
 
 
-async def _job(view: View) -> Job:
+async def job_of(view: View) -> Job:
     return await view.context.queries.job(_id(view), view.visitor.principal.sees)
 
 
 async def _stamp(view: View) -> Hashable:
     """A redrive or a dismissal changes what is shown, but not the job."""
-    job = await _job(view)
+    job = await job_of(view)
     closing = await _closing(view, job)
     return job.revision, None if closing is None else closing.at
 
@@ -59,7 +60,7 @@ async def _closing(view: View, job: Job) -> Closing | None:
 
 
 async def _frame(view: View) -> Mapping[str, Any]:
-    job = await _job(view)
+    job = await job_of(view)
     return {"title": f"Job {job.job_id}", "job": show_job(job)}
 
 
@@ -76,7 +77,7 @@ def _actions(view: View, job: Job) -> list[str]:
 
 
 async def _state(view: View) -> Mapping[str, Any]:
-    job, queries = await _job(view), view.context.queries
+    job, queries = await job_of(view), view.context.queries
     attempts = await queries.attempts(job.job_id)
     return {
         "job": show_job(job, view.context.sightings.absent_service),
@@ -99,7 +100,7 @@ def _trace(view: View, job: Job) -> Mapping[str, str | None]:
 
 
 async def _events(view: View) -> Mapping[str, Any]:
-    job = await _job(view)
+    job = await job_of(view)
     first = max(0, job.event_seq - EVENTS_SHOWN)
     events, _ = await view.context.queries.events(job.job_id, first, EVENTS_SHOWN)
     known = {"seq", "at", "type", "stepId", "attempt_no"}
@@ -111,7 +112,7 @@ async def _events(view: View) -> Mapping[str, Any]:
 
 
 async def _command(view: View) -> Mapping[str, Any]:
-    job = await _job(view)
+    job = await job_of(view)
     protocols = view.context.registry.snapshot().protocols
     envelope = _json_text(envelope_of(job, protocols.get(job.spec.protocol_id)))
     address = view.context.settings.public_url

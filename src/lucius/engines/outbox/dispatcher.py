@@ -2,20 +2,24 @@
 
 While the bus is unreachable the circuit is open: nothing is published and no attempt is used up. If the process dies
 between a commit and its publish, the row is still unsent; once its claim expires, any process takes it up.
+
+A topic that takes nothing, while others do, is no reason to open the circuit: its attempts stay unsent, and are tried
+again as seldom as an unreachable bus.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from lucius.domain.inputs import DispatchDue, Input, PublishDeferred, Published, PublishFailed
 from lucius.domain.job import Job
+from lucius.domain.time import Instant
 from lucius.engines.outbox.turn import Effects
 from lucius.engines.outbox.withdrawal import Withdrawal
 from lucius.engines.outbox.work import Tell, raise_first, tell_all
-from lucius.ports.bus import Bus, BusUnavailable, DeliveryRef, Message
+from lucius.ports.bus import Bus, BusUnavailable, Deferred, DeliveryRef, Message, Refused
 from lucius.ports.clock import Clock
 from lucius.ports.ledger import Ledger
 from lucius.ports.observer import Observer
@@ -33,7 +37,9 @@ class Circuit:
         self._clock = clock
         self._open_seconds = open_seconds
         self._observer = observer
-        self._opened_at: int | None = None
+        self._opened_at: Instant | None = None
+        self.reason = ""
+        """What the bus said last, while it is open."""
 
     @property
     def is_open(self) -> bool:
@@ -43,13 +49,18 @@ class Circuit:
     def may_try(self) -> bool:
         if self._opened_at is None:
             return True
-        passed = self._clock.now() - self._opened_at
+        return self.has_waited_since(self._opened_at)
+
+    def has_waited_since(self, moment: Instant) -> bool:
+        """Whether what did not work then may be tried again."""
+        passed = self._clock.now() - moment
         return passed >= self._open_seconds * 1000 or passed < 0
 
     def failed(self, reason: str) -> None:
         if not self.is_open:
             self._observer.circuit_changed(True, reason)
         self._opened_at = self._clock.now()
+        self.reason = reason
 
     def worked(self) -> None:
         if self.is_open:
@@ -89,6 +100,9 @@ class Dispatcher:
         self._may_settle = asyncio.Event()
         self._stopping = False
         self._all_published = False
+        self._taken_up_at = clock.now()
+        self._has_deferred = False
+        """Whether a topic took nothing since then."""
 
     def add(self, effects: Effects) -> None:
         self._publish.extend(effects.publish)
@@ -134,8 +148,9 @@ class Dispatcher:
 
     async def take_up(self) -> int:
         """Find unsent rows that no process is publishing, and have them published."""
-        if not self._circuit.may_try:
+        if not self._circuit.may_try or (self._has_deferred and not self._circuit.has_waited_since(self._taken_up_at)):
             return 0
+        self._taken_up_at, self._has_deferred = self._clock.now(), False
         job_ids = await self._ledger.undispatched(self._clock.now(), TAKE_UP_MAX)
         inputs = ((job_id, DispatchDue()) for job_id in dict.fromkeys(job_ids))
         raise_first(await tell_all(self._tell, inputs))
@@ -155,19 +170,12 @@ class Dispatcher:
         except (BusUnavailable, TimeoutError) as error:
             if self._circuit.may_try:
                 self._circuit.failed(str(error) or "the bus did not answer in time")
-            for job, index in batch:
-                step = job.steps[index]
-                facts.append((job.job_id, PublishDeferred(step.spec.step_id, step.attempt_no)))
+            facts = [_fact(job, index, Deferred(str(error))) for job, index in batch]
         else:
             self._circuit.worked()
-            for (job, index), refused in zip(batch, answers, strict=True):
-                step = job.steps[index]
-                if refused is None:
-                    facts.append((job.job_id, Published(step.spec.step_id, step.attempt_no)))
-                else:
-                    facts.append((job.job_id, PublishFailed(step.spec.step_id, step.attempt_no, refused.reason)))
-            oldest = min(job.steps[index].updated_at for job, index in batch)
-            self._observer.dispatched(len(batch), max(0, self._clock.now() - oldest) / 1000)
+            facts = [_fact(job, index, answer) for (job, index), answer in zip(batch, answers, strict=True)]
+            self._dispatched([one for one, answer in zip(batch, answers, strict=True) if answer is None])
+            self._has_deferred |= any(isinstance(answer, Deferred) for answer in answers)
         finally:
             self._published += len(batch)
             self._may_settle.set()
@@ -177,6 +185,11 @@ class Dispatcher:
                 # Some may have been cancelled while their directive was on its way to the bus.
                 await self._withdrawal.follow_up(job_id, answer)
         raise_first(told)
+
+    def _dispatched(self, taken: Sequence[tuple[Job, int]]) -> None:
+        if taken:
+            oldest = min(job.steps[index].updated_at for job, index in taken)
+            self._observer.dispatched(len(taken), max(0, self._clock.now() - oldest) / 1000)
 
     async def _settle_batch(self) -> None:
         refs: list[DeliveryRef] = []
@@ -188,3 +201,16 @@ class Dispatcher:
         except (BusUnavailable, TimeoutError) as error:
             # Harmless: the message is delivered once more, and its callbacks are answered as duplicates.
             self._circuit.failed(str(error) or "the bus did not answer in time")
+
+
+def _fact(job: Job, index: int, answer: Refused | Deferred | None) -> tuple[str, Input]:
+    """What the bus's answer means for a job."""
+    step = job.steps[index]
+    about = step.spec.step_id, step.attempt_no
+    match answer:
+        case None:
+            return job.job_id, Published(*about)
+        case Deferred():
+            return job.job_id, PublishDeferred(*about)
+        case Refused(reason):
+            return job.job_id, PublishFailed(*about, reason)

@@ -185,7 +185,7 @@ class OutboxEngine:
 
     async def drop_past(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         try:
-            return await drop_past(self._ledger, self._bus, deliveries)
+            return await drop_past(self._ledger, self._bus, deliveries, self._observer)
         except LedgerUnavailable as error:
             raise InfrastructureError.unavailable(str(error)) from error
 
@@ -208,8 +208,8 @@ class OutboxEngine:
         return OutboxRetry(
             0,
             waiting,
-            "the circuit is open because the bus was unreachable: nothing was published. The bus is tried again every"
-            f" {seconds:g} s, and everything that waits is published as soon as it answers",
+            f"the circuit is open, so nothing was published: {self._circuit.reason}. The bus is tried again every"
+            f" {seconds:g} s, and everything that waits is published as soon as it takes messages",
         )
 
     def wait_for_change(self, job_id: str, timeout_seconds: float, until_ended: bool = False) -> asyncio.Future[bool]:
@@ -235,7 +235,7 @@ class OutboxEngine:
 
     async def _look_at_circuit(self) -> str:
         if self._circuit.is_open:
-            raise NotReady("the circuit is open: the bus was out of reach, and is tried again soon")
+            raise NotReady(f"the circuit is open, and the bus is tried again soon: {self._circuit.reason}")
         return "publishes"
 
     def _cancelled(self, job_id: str, answer: asyncio.Future[CallbackReply | None]) -> Awaitable[CallbackReply | None]:

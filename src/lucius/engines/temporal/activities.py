@@ -23,7 +23,7 @@ from lucius.domain.time import Instant
 from lucius.engines.directives import current_directive_ref, directive_ref, past_directives
 from lucius.engines.temporal.messages import JobStart, Projection, Recorded
 from lucius.engines.tenant_cap import TenantCap
-from lucius.ports.bus import Bus, BusUnavailable, DeliveryRef, Message
+from lucius.ports.bus import Bus, BusUnavailable, Deferred, DeliveryRef, Message
 from lucius.ports.clock import Clock
 from lucius.ports.ledger import Change, Claim, Committed, Conflict, Ledger, Webhook
 from lucius.ports.observer import Observer
@@ -108,11 +108,13 @@ class JobActivities:
         if not self._enlists:
             try:
                 async with asyncio.timeout(self._timeout):
-                    refused = (await self._bus.publish([message]))[0]
+                    answer = (await self._bus.publish([message]))[0]
             except (BusUnavailable, TimeoutError):
                 return Recorded(is_deferred=True)
-            if refused is not None:
-                return Recorded(refused=refused.reason)
+            if isinstance(answer, Deferred):
+                return Recorded(is_deferred=True)
+            if answer is not None:
+                return Recorded(refused=answer.reason)
         self._observer.dispatched(1, max(0, self._clock.now() - began) / 1000)
         at = self._published_at(job)
         after, events = _published(job, at)

@@ -183,7 +183,7 @@ class TemporalEngine:
         return newest
 
     async def drop_past(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        return await guarded(drop_past(self._ledger, self._bus, deliveries))
+        return await guarded(drop_past(self._ledger, self._bus, deliveries, self._observer))
 
     async def retry_outbox(self) -> OutboxRetry:
         retried = 0

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from lucius.azure.keys import instant, key, part, prefix_end, read_part
+from lucius.azure.keys import decoded, instant, key, part, prefix_end
 from lucius.azure.tables import Delete, Insert, Put, Table, TableConflict, TableNotFound, Write
 from lucius.domain.bulk_operation import BulkOperation, Counts, ItemStatus, settled
 from lucius.domain.time import CLOCK_TOLERANCE_SECONDS, Instant, after
@@ -214,7 +214,7 @@ class TablesBulkOperations:
     async def _active(self, limit: int) -> list[Kept]:
         prefix = rows.ACTIVE
         found = await self._table.rows(OPERATIONS, f"{prefix}:", prefix_end(prefix), limit=limit)
-        kept = [await self._get(read_part(row.key.partition(":")[2])) for row in found]
+        kept = [await self._get(decoded(row.key.partition(":")[2])) for row in found]
         return [one for one in kept if one is not None]
 
     async def _held(self, operation_id: str, holder: str) -> Kept:
@@ -234,7 +234,7 @@ class TablesBulkOperations:
         first, last = rows.item_key(operation_id, min(job_ids)), rows.item_key(operation_id, max(job_ids))
         with unavailable():
             found = await self._table.rows(OPERATIONS, first, f"{last}~", limit=ITEMS_MAX, select=[])
-        return {read_part(row.key.rpartition(":")[2]) for row in found}
+        return {decoded(row.key.rpartition(":")[2]) for row in found}
 
     async def _add(self, operation_id: str, holder: str, items: Sequence[BulkItem], now: Instant) -> None:
         kept = await self._held(operation_id, holder)
@@ -286,7 +286,7 @@ class TablesBulkOperations:
 
     async def _delete(self, ended_key: str) -> None:
         """Its own rows last: what is left after a crash, the next call deletes."""
-        operation_id = read_part(ended_key.rpartition(":")[2])
+        operation_id = decoded(ended_key.rpartition(":")[2])
         for prefix in (rows.item_prefix(operation_id), rows.state_prefix(operation_id)):
             while found := await self._table.rows(
                 OPERATIONS, f"{prefix}:", prefix_end(prefix), limit=DELETES_PER_WRITE, select=[]

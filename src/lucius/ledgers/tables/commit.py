@@ -308,7 +308,7 @@ class Committer:
         place = layout.core(ref)
         core: list[Write] = []
         if is_new:
-            core.append(Insert(layout.core_key(ref, "SPEC"), rows.spec_values(job)))
+            core.append(Insert(layout.core_key(ref, "SPEC"), rows.spec_values(job, hints.lasting(job))))
         core += [
             Put(layout.core_key(ref, f"OUTPUT:{index:03d}"), values) for index, values in rows.output_values(change)
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lucius.azure.keys import instant, key, part, prefix_end, read_part
+from lucius.azure.keys import decoded, instant, key, part, prefix_end
 from lucius.azure.tables import Row
 from lucius.domain.time import Instant
 from lucius.ledgers.tables import hints, rows
@@ -52,10 +52,10 @@ class Finder:
                 if not page:
                     break
                 for row in await self.valid(page):
-                    line = _read_line(row.key)
+                    line = _read_line(row)
                     if line not in lines:
                         lines.append(line)
-                first = prefix_end(hints.held_in(_read_line(page[-1].key)))
+                first = prefix_end(hints.held_in(_read_line(page[-1])))
             return lines
 
         for lines in await self._store.each(of_shard, range(SHARDS)):
@@ -119,6 +119,6 @@ class Finder:
         return kept
 
 
-def _read_line(hint: str) -> HeldLine:
-    _, tenant, lane, service, *_ = hint.split(":")
-    return HeldLine(read_part(tenant), int(lane), read_part(service))
+def _read_line(hint: Row) -> HeldLine:
+    _, _, lane, service, *_ = hint.key.split(":")
+    return HeldLine(hint.values["tenant_id"], int(lane), decoded(service))

@@ -86,6 +86,10 @@ def by_correlation(correlation_id: str) -> str:
     return key("CORRELATION", hashed(correlation_id))
 
 
+def by_idempotency_key(key_: str) -> str:
+    return key("KEY", hashed(key_))
+
+
 def by_search_value(value: SearchValue) -> str:
     return key("VALUE", hashed(value.field, value.value))
 
@@ -149,6 +153,8 @@ def lasting(job: Job) -> list[str]:
     found += [key(by_search_value(value), place) for value in dict.fromkeys(spec.searchable)]
     if spec.correlation_id != spec.job_id:
         found.append(key(by_correlation(spec.correlation_id), place))
+    if spec.idempotency_key is not None and spec.redrive_of is None:
+        found.append(key(by_idempotency_key(spec.idempotency_key), place))
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial, wraps
 from types import TracebackType
@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from lucius.azure.blob import BlobAccount, BlobFailed
 from lucius.azure.tables import Insert, TableAccount, TableConflict, TableFailed
 from lucius.domain.attempt import Attempt
+from lucius.domain.canonical import idempotency_scope_key
 from lucius.domain.effects import Event
 from lucius.domain.job import Job
 from lucius.domain.time import Instant
@@ -46,6 +47,7 @@ from lucius.ports.ledger import (
     OpenGroups,
     OutboxRow,
     Repairs,
+    Tally,
     UnreadableJob,
     Webhook,
 )
@@ -57,6 +59,8 @@ log = logging.getLogger("lucius.ledger")
 
 LOGGED_IDS_MAX = 1_000
 EVENTS_OF_JOB_MAX = 1_000_000
+TALLY_PAGE = 200
+"""Jobs that are read at once in order to be counted."""
 
 
 def _asks_azure(
@@ -80,7 +84,7 @@ class TablesLedger:
         self._claims = Claims(self.store)
         self.committer = Committer(self.store, self._claims, self.slots)
         self._finder = Finder(self.store)
-        self._lister = Lister(self.store, self._claims, self.slots)
+        self._lister = Lister(self.store, self._claims)
         self._webhooks = Webhooks(self.store)
         self._upkeep = Upkeep(self.store, self._claims, self.slots, self.committer)
         self.acts = TablesAudit(self.store.operators)
@@ -124,16 +128,22 @@ class TablesLedger:
         return {job.job_id: job for job in found if isinstance(job, Job)}
 
     async def _load(self, ref: JobRef) -> Job | UnreadableJob | None:
-        return (await self._load_with_closing(ref))[0]
-
-    async def _load_with_closing(self, ref: JobRef) -> tuple[Job | UnreadableJob | None, Closing | None]:
         core = await self.store.read_core(ref)
-        if core is None:
-            return None, None
+        return None if core is None else self._read(core)
+
+    async def _load_matching(self, ref: JobRef, filter_: JobFilter) -> Job | UnreadableJob | None:
+        """Also a job that cannot be read: it may match."""
+        core = await self.store.read_core(ref)
+        if core is None or not _has_key(core, filter_.idempotency_key):
+            return None
+        job, row = self._read(core), core.by_name.get("CLOSING")
+        closing = None if row is None else rows.read_closing(core.job_id, row)
+        return job if isinstance(job, UnreadableJob) or matches(job, filter_, closing) else None
+
+    def _read(self, core: rows.CoreRows) -> Job | UnreadableJob:
         job = read_or_report(core.job_id, str(core.own.get("tenant_id", "")), partial(rows.read_job, core))
-        closing = core.by_name.get("CLOSING")
         self._log_unreadable(job)
-        return job, None if closing is None else rows.read_closing(core.job_id, closing)
+        return job
 
     @_asks_azure
     async def note_holder(
@@ -195,7 +205,7 @@ class TablesLedger:
                 values = {} if own is None else await self.store.unpack(own.values)
                 by_key |= {key: one for table, _, key, one in decode_redo(values.get("redo")) if table == place.table}
             by_seq = sorted([(one["last_seq"], await self.store.unpack(one)) for one in by_key.values()], key=_first)
-            events = [event for seq, one in by_seq for event in sql_rows.read_events((seq, one["payload"]))]
+            events = [event for seq, one in by_seq for event in sql_rows.read_events((seq, one.get("payload")))]
             return [event for event in events if event.seq > after_seq][:limit]
         return []
 
@@ -271,10 +281,10 @@ class TablesLedger:
             return found
         async for refs in self._lister.candidates(filter_, before_id, limit):
             for start in range(0, len(refs), limit):
-                loaded = await self.store.each(self._load_with_closing, refs[start : start + limit])
-                for job, closing in loaded:
-                    if job is not None and (isinstance(job, UnreadableJob) or matches(job, filter_, closing)):
-                        found.append(job)
+                loaded = await self.store.each(
+                    lambda ref: self._load_matching(ref, filter_), refs[start : start + limit]
+                )
+                found += [job for job in loaded if job is not None]
                 if len(found) >= limit:
                     return found[:limit]
         return found
@@ -283,6 +293,20 @@ class TablesLedger:
     async def matching(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[JobKey]:
         found = await self.jobs(filter_, limit, before_id)
         return [JobKey(job.job_id, job.spec.tenant_id if isinstance(job, Job) else job.tenant_id) for job in found]
+
+    @_asks_azure
+    async def tally(self, filter_: JobFilter, oldest: int, limit: int) -> Tally:
+        """A page at a time, and no further than `limit`: what counts is each job's own row."""
+        jobs, last = 0, deque[JobKey](maxlen=oldest)
+        before_id: str | None = None
+        while jobs <= limit:
+            page = await self.matching(filter_, TALLY_PAGE, before_id)
+            jobs += len(page)
+            last.extend(page)
+            if len(page) < TALLY_PAGE:
+                break
+            before_id = page[-1].job_id
+        return Tally(min(jobs, limit), [*reversed(last)])
 
     @_asks_azure
     async def inflight(self) -> dict[str, int]:
@@ -406,14 +430,20 @@ class TablesLedger:
         return await self.store.create()
 
     @_asks_azure
-    async def missing_tables(self) -> list[str]:
+    async def missing(self) -> list[str]:
+        """What `create_tables` would create."""
         known = {name.lower() for name in await self.store.account.table_names()}
-        return [name for name in self.store.table_names() if name not in known]
+        missing = [f"table {name}" for name in self.store.table_names() if name not in known]
+        has_container = await self.store.blobs.has_container(self.store.container)
+        return missing if has_container else [*missing, f"container {self.store.container}"]
 
     @_asks_azure
     async def health(self) -> str:
         place = self.store.layout.slots()
         await self.store.table(place).get(place.partition, "HEALTH", [])
+        if not await self.store.blobs.has_container(self.store.container):
+            name = f"{self.store.container} of {self.store.blobs.account}"
+            raise LedgerUnavailable(f"the container {name} is missing; create it with `lucius db upgrade`")
         return f"Azure Tables, layout {self.store.layout.name}, of {self.store.account.account}"
 
     def _log_unreadable(self, job: Job | UnreadableJob) -> None:
@@ -427,6 +457,13 @@ class TablesLedger:
             "the rows of job %s cannot be read, and it is passed over until they are put right: %s",
             job.job_id, job.reason, extra={"job_id": job.job_id, "tenant_id": job.tenant_id},
         )  # fmt: skip
+
+
+def _has_key(core: rows.CoreRows, key: str | None) -> bool:
+    """Whether the job was accepted under this idempotency key; None is any."""
+    if key is None:
+        return True
+    return bool(core.own.get("claim") == sql_rows.claim_key(idempotency_scope_key(core.tenant_id, key, "")))
 
 
 def _first(one: tuple[int, object]) -> int:

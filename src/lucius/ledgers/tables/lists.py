@@ -6,7 +6,7 @@ filter when it is read. Where so few candidates match that a page would take a s
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from msgspec import Struct
 
@@ -18,7 +18,6 @@ from lucius.ledgers.sql.lists import ID_LEAD_MILLIS, first_id_at, ids_with_prefi
 from lucius.ledgers.tables import hints
 from lucius.ledgers.tables.claims import Claims
 from lucius.ledgers.tables.layouts import SHARDS, JobRef
-from lucius.ledgers.tables.slots import Slots
 from lucius.ledgers.tables.store import Store
 from lucius.ports.ledger import JobFilter
 
@@ -26,7 +25,8 @@ EXAMINED_MAX = 5_000
 """Candidates of one page that do not match."""
 PAGE_ROWS_MAX = 500
 """Of a shard, in one request."""
-TENANT_SCOPE = "tenant:"
+CLAIMS_ASKED_MAX = SHARDS
+"""Tenants whose claims are asked for, one by one, to find the jobs of an idempotency key: the index costs as much."""
 
 
 class Plan(Struct, frozen=True):
@@ -38,16 +38,18 @@ class Plan(Struct, frozen=True):
 
 def plan_of(filter_: JobFilter) -> Plan:
     tenants, statuses = filter_.tenants, filter_.statuses
+    if filter_.idempotency_key is not None:
+        return Plan([hints.by_idempotency_key(filter_.idempotency_key)], ("idempotency_key",))
     if filter_.status is not None:
         statuses = (filter_.status,)
     if filter_.correlation_id is not None:
         return Plan([hints.by_correlation(filter_.correlation_id)], ("correlation_id",))
     if filter_.search is not None:
         return Plan([hints.by_search_value(filter_.search)], ("search",))
-    if filter_.error_signature is not None:
-        return Plan([hints.by_signature(filter_.error_signature)], ("error_signature",))
     if filter_.dismissed:
         return Plan(["DISMISSED"], ("dismissed",))
+    if filter_.error_signature is not None:
+        return Plan([hints.by_signature(filter_.error_signature)], ("error_signature",))
     if filter_.dead_letter:
         if tenants is None:
             return Plan(["DEAD"], ("dead_letter",))
@@ -72,10 +74,9 @@ def plan_of(filter_: JobFilter) -> Plan:
 
 
 class Lister:
-    def __init__(self, store: Store, claims: Claims, slots: Slots) -> None:
+    def __init__(self, store: Store, claims: Claims) -> None:
         self._store = store
         self._claims = claims
-        self._slots = slots
 
     async def candidates(self, filter_: JobFilter, before_id: str | None, at_once: int) -> AsyncIterator[list[JobRef]]:
         """Jobs that may match, newest first, a page at a time."""
@@ -111,12 +112,9 @@ class Lister:
         """The only jobs that may match, if that is known without the index."""
         if filter_.job_id is not None:
             return await self._store.refs([filter_.job_id])
-        if filter_.idempotency_key is None:
+        tenants = filter_.tenants
+        if filter_.idempotency_key is None or tenants is None or len(tenants) > CLAIMS_ASKED_MAX:
             return None
-        tenants: Sequence[str] | None = filter_.tenants
-        if tenants is None:
-            scopes = await self._slots.counts()
-            tenants = [scope.removeprefix(TENANT_SCOPE) for scope in scopes if scope.startswith(TENANT_SCOPE)]
         keys = [idempotency_scope_key(tenant_id, filter_.idempotency_key, "") for tenant_id in tenants]
         return [ref for ref in await self._store.each(self._claims.holder, keys) if ref is not None]
 

@@ -18,6 +18,8 @@ from lucius.ledgers.sql import documents, event_document, spec_document
 from lucius.ledgers.sql import rows as sql_rows
 from lucius.ports.ledger import Change, Closing, Webhook, followed_attempts
 
+BLOB = "_blob"
+"""What the column that names a blob ends with."""
 SHOWN_CHARS_MAX = 1_000
 """Of texts that are in a column only to be looked at."""
 VOID = "VOID"
@@ -64,9 +66,10 @@ def job_values(
     }
 
 
-def spec_values(job: Job) -> dict[str, Any]:
-    policies = sql_rows.policies_of([job])
-    return {"document": spec_document.encode_spec(job), "policies": _encode(policies).decode()}
+def spec_values(job: Job, hints: Sequence[str]) -> dict[str, Any]:
+    """`hints` are the job's keys in the index that hold for as long as it exists."""
+    policies = _encode(sql_rows.policies_of([job])).decode()
+    return {"document": spec_document.encode_spec(job), "policies": policies, "hints": encode_keys(hints)}
 
 
 def step_values(job: Job, step: Step) -> dict[str, Any]:
@@ -213,12 +216,23 @@ class CoreRows(Struct, frozen=True, kw_only=True):
         return read_keys(self.own.get("stale"))
 
     @property
+    def lasting_hints(self) -> list[str]:
+        return read_keys(self.by_name.get("SPEC", {}).get("hints"))
+
+    @property
     def tenant_id(self) -> str:
         return str(self.own["tenant_id"])
 
+    @property
+    def packed(self) -> list[str]:
+        """The blobs that have not been read."""
+        return [row[name] for row in self.by_name.values() for name in row if name.endswith(BLOB)]
+
 
 def read_job(core: CoreRows) -> Job:
-    """Raises one of `sql_rows.UNREADABLE` if something other than LUCIUS has changed the rows."""
+    """Raises one of `sql_rows.UNREADABLE` if something other than LUCIUS has changed the rows or the blobs."""
+    if core.packed:
+        raise LookupError(f"the blob {core.packed[0]} is gone")
     own, spec_row = core.own, core.by_name["SPEC"]
     spec, state = spec_document.decode_spec(spec_row["document"]), documents.decode_state(own["document"])
     if not 0 <= state.current_index < len(state.steps):

@@ -19,7 +19,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from lucius.azure.keys import instant, key, part, prefix_end, read_part
+from lucius.azure.keys import decoded, encoded, instant, key, part, prefix_end
 from lucius.azure.tables import Delete, Insert, Put, Row, TableConflict, TableNotFound, TableUnavailable, Write
 from lucius.domain.job import Job
 from lucius.domain.time import Instant
@@ -157,7 +157,7 @@ class Slots:
         rows: set[str] = set()
         batch: list[_Waiting] = []
         for one in self._queue:
-            more = rows | {slot_key(one.move.job_id), *counters_of(one.move)}
+            more = {*rows, slot_key(one.move.job_id), *counters_of(one.move)}
             if batch and (len(more) > ROWS_MAX or slot_key(one.move.job_id) in rows):
                 break
             rows = more
@@ -243,6 +243,7 @@ class Slots:
         change: dict[str, int] = {}
         refused: dict[str, Limit | None] = {}
         writes: list[Write] = []
+        columns = {name: named for move in moves for name, named in counters_of(move).items()}
         for move in sorted(moves, key=lambda move: move.takes):
             full = next((limit for limit in move.limits if self._count(limit.scope, change) >= limit.maximum), None)
             if move.takes and full is not None:
@@ -260,7 +261,7 @@ class Slots:
         for name, number in change.items():
             if number:
                 counter = self._counters[name]
-                values_of_count: dict[str, Any] = {"jobs": counter.value + number}
+                values_of_count: dict[str, Any] = {"jobs": counter.value + number, **columns[name]}
                 is_new = not counter.etag
                 writes.append(Insert(name, values_of_count) if is_new else Put(name, values_of_count, counter.etag))
         return refused, writes
@@ -285,7 +286,7 @@ class Slots:
     async def counts(self) -> dict[str, int]:
         """Jobs in flight by scope."""
         found = await self._rows("SCOPE")
-        return {read_part(row.key.partition(":")[2]): row.values["jobs"] for row in found}
+        return {_scope_of(row): row.values["jobs"] for row in found}
 
     async def taken(self) -> dict[str, TakenSlot]:
         """By job."""
@@ -295,7 +296,7 @@ class Slots:
             found[values["jobId"]] = TakenSlot(
                 job_id=values["jobId"],
                 tenant_id=values["tenant_id"],
-                scopes=tuple(read_part(scope) for scope in values["scopes"].split()),
+                scopes=tuple(decoded(scope) for scope in values["scopes"].split()),
                 accepted_at=values["accepted_at"],
                 hints=tuple(values["hints"].split()),
             )
@@ -314,12 +315,12 @@ class Slots:
         """Add to the counts of this outcome, by tenant."""
         for tenant_id, number in counted.items():
             for name in count_keys(at, tenant_id, outcome):
-                await self._add(name, number)
+                await self._add(name, number, _count_columns(tenant_id, outcome))
 
-    async def _add(self, name: str, number: int) -> None:
+    async def _add(self, name: str, number: int, columns: Mapping[str, str]) -> None:
         for _ in range(TRIES_MAX):
             row = await self._table.get(self._place.partition, name, ["jobs"])
-            values = {"jobs": _value(row) + number}
+            values: dict[str, Any] = {"jobs": _value(row) + number, **columns}
             write: Write = Insert(name, values) if row is None else Put(name, values, row.etag)
             try:
                 await self._table.write(self._place.partition, [write])
@@ -339,7 +340,7 @@ class Slots:
         counted: dict[tuple[str, str], int] = {}
         for row in found:
             _, _, tenant, outcome = row.key.split(":")
-            name = read_part(tenant), outcome
+            name = row.values.get("tenant_id") or decoded(tenant), outcome
             counted[name] = counted.get(name, 0) + row.values["jobs"]
         return counted
 
@@ -359,16 +360,13 @@ class Slots:
     async def recount(self) -> int:
         """Set the counts to the number of rows; returns how many were wrong."""
         slots = await self.taken()
-        counted: dict[str, int] = {}
-        for slot in slots.values():
-            for scope in slot.scopes:
-                counted[scope_key(scope)] = counted.get(scope_key(scope), 0) + 1
-        rows = {row.key: row for row in await self._rows("SCOPE")}
-        wrong = [name for name in rows.keys() | counted if _value(rows.get(name)) != counted.get(name, 0)]
+        counted = Counter(scope for slot in slots.values() for scope in slot.scopes)
+        rows = {_scope_of(row): row for row in await self._rows("SCOPE")}
+        wrong = [scope for scope in rows.keys() | counted if _value(rows.get(scope)) != counted[scope]]
         repaired = 0
-        for name in wrong:
-            row = rows.get(name)
-            values = {"jobs": counted.get(name, 0)}
+        for scope in wrong:
+            row, name = rows.get(scope), scope_key(scope)
+            values: dict[str, Any] = {"jobs": counted[scope], "scope": scope}
             try:
                 await self._table.write(
                     self._place.partition, [Insert(name, values) if row is None else Put(name, values, row.etag)]
@@ -388,7 +386,7 @@ def _slot_values(move: SlotMove) -> dict[str, Any]:
     return {
         "jobId": move.job_id,
         "tenant_id": move.tenant_id,
-        "scopes": " ".join(map(part, move.scopes)),
+        "scopes": " ".join(map(encoded, move.scopes)),
         "accepted_at": move.counted[0][0] if move.counted else 0,
         "hints": " ".join(move.hints),
         **({} if move.group is None else asdict(move.group)),
@@ -415,6 +413,19 @@ def count_keys(at: Instant, tenant_id: str, outcome: str) -> tuple[str, str]:
     )
 
 
-def counters_of(move: SlotMove) -> set[str]:
-    names = {scope_key(scope) for scope in move.scopes} | {scope_key(limit.scope) for limit in move.limits}
-    return names | {name for at, outcome, _ in move.counted for name in count_keys(at, move.tenant_id, outcome)}
+def counters_of(move: SlotMove) -> dict[str, dict[str, str]]:
+    """The keys of the counts that a move changes or looks at, and the columns that say what is counted: a key may have
+    only the beginning of its text."""
+    scopes = {*move.scopes, *(limit.scope for limit in move.limits)}
+    found = {scope_key(scope): {"scope": scope} for scope in scopes}
+    for at, outcome, _ in move.counted:
+        found |= dict.fromkeys(count_keys(at, move.tenant_id, outcome), _count_columns(move.tenant_id, outcome))
+    return found
+
+
+def _count_columns(tenant_id: str, outcome: str) -> dict[str, str]:
+    return {"tenant_id": tenant_id, "outcome": outcome}
+
+
+def _scope_of(row: Row) -> str:
+    return str(row.values.get("scope") or decoded(row.key.partition(":")[2]))

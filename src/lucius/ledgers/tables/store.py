@@ -1,7 +1,8 @@
 """The tables of a ledger, and the blobs that hold what is too large for a row.
 
 A text of more than 64 KiB goes to a blob, and the row refers to it (a claim check). The name of the blob is that of the
-job and of its content, so writing it twice does nothing, and everything of a job is deleted by the job's id.
+layout, because both may be in one account with copies of the same jobs, of the job and of its content; so writing it
+twice does nothing, and everything of a job is deleted by the job's id.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from lucius.azure.blob import BlobAccount, BlobConflict
+from msgspec.structs import replace
+
+from lucius.azure.blob import BlobAccount, BlobConflict, BlobContainerNotFound, BlobNotFound
 from lucius.azure.keys import part, prefix_end
 from lucius.azure.tables import TEXT_CHARS_MAX, Delete, Put, Row, Table, TableAccount, TableNotFound, Write
 from lucius.ledgers.tables.hints import newest_first
 from lucius.ledgers.tables.layouts import SHARDS, JobRef, Layout, Place, shard_of
-from lucius.ledgers.tables.rows import VOID, CoreRows
+from lucius.ledgers.tables.rows import BLOB, VOID, CoreRows
 
 REQUESTS_AT_ONCE = 24
 TENANTS_REMEMBERED_MAX = 20_000
 TEXT_BYTES_MAX = 64 * 1024 * 1024
 BLOBS_OF_JOB_MAX = 5_000
-BLOB = "_blob"
-"""What the column that names a blob ends with."""
 WRITES_MAX = 95
 OPERATORS = "operators"
 
@@ -92,14 +93,20 @@ class Store:
 
     async def read_core(self, ref: JobRef) -> CoreRows | None:
         """One request, and one for each blob."""
+        core = await self.read_packed_core(ref)
+        if core is None:
+            return None
+        return replace(core, by_name={name: await self.unpack(values) for name, values in core.by_name.items()})
+
+    async def read_packed_core(self, ref: JobRef) -> CoreRows | None:
+        """One request. What is in blobs stays there."""
         place, own_key = self.layout.core(ref), self.layout.core_key(ref)
         found = await self.table(place).rows(place.partition, own_key, prefix_end(own_key), limit=1_000)
         named = {row.key.removeprefix(own_key).lstrip(":"): row for row in found}
         own = named.get("")
         if own is None or own.values.get("status") == VOID:
             return None
-        unpacked = {name: await self.unpack(row.values) for name, row in named.items()}
-        return CoreRows(job_id=ref.job_id, etag=own.etag, by_name=unpacked)
+        return CoreRows(job_id=ref.job_id, etag=own.etag, by_name={name: row.values for name, row in named.items()})
 
     async def read_own(self, ref: JobRef, columns: Sequence[str]) -> Row | None:
         """The job's own row; None also for one that only keeps a job from being created."""
@@ -178,7 +185,7 @@ class Store:
         packed = dict(values)
         for name, text in large.items():
             content = text.encode()
-            blob = f"{part(job_id)}/{sha256(content).hexdigest()}"
+            blob = self.blob_prefix(job_id) + sha256(content).hexdigest()
             with suppress(BlobConflict):  # The same content, written before.
                 await self.blobs.write(self.container, blob, content, overwrite=False)
             packed[name] = None
@@ -186,17 +193,28 @@ class Store:
         return packed
 
     async def unpack(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A column whose blob is gone stays as it is."""
         named = [name for name in values if name.endswith(BLOB)]
         if not named:
             return values
         unpacked = dict(values)
         for name in named:
-            blob = await self.blobs.read(self.container, unpacked.pop(name), TEXT_BYTES_MAX)
+            try:
+                blob = await self.blobs.read(self.container, values[name], TEXT_BYTES_MAX)
+            except BlobContainerNotFound:
+                raise
+            except BlobNotFound:
+                continue
+            del unpacked[name]
             unpacked[name.removesuffix(BLOB)] = blob.content.decode()
         return unpacked
 
+    def blob_prefix(self, job_id: str) -> str:
+        """What the names of a job's blobs begin with."""
+        return f"{self.layout.name}/{part(job_id)}/"
+
     async def delete_blobs(self, job_id: str) -> None:
-        for name in await self.blobs.names(self.container, f"{part(job_id)}/", BLOBS_OF_JOB_MAX):
+        for name in await self.blobs.names(self.container, self.blob_prefix(job_id), BLOBS_OF_JOB_MAX):
             await self.blobs.delete(self.container, name)
 
 

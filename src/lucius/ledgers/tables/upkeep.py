@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from lucius.azure.tables import Delete, Row, TableNotFound, Write
 from lucius.domain.attempt import DispatchStatus
-from lucius.domain.job import Job
+from lucius.domain.job import JOB_TERMINAL, Job
 from lucius.domain.time import Instant, after
 from lucius.ledgers.drift import needs_waking
 from lucius.ledgers.sql.lists import first_id_at
@@ -187,7 +187,7 @@ class Upkeep:
 
         async def owes_nothing(hint: Row) -> bool:
             ref = JobRef(hint.values["jobId"], hint.values["tenant_id"])
-            core = await self._store.read_core(ref)
+            core = await self._store.read_packed_core(ref)
             if core is None:
                 return True  # A crash has left the hint.
             webhook = core.by_name.get("WEBHOOK")
@@ -197,9 +197,8 @@ class Upkeep:
             again = None if closing is None else closing.get("redriven_as")
             if again is None:
                 return True
-            redrive = await self._store.read_core(JobRef(again, ref.tenant_id))
-            job = None if redrive is None else read_or_report(again, ref.tenant_id, lambda: rows.read_job(redrive))
-            return not isinstance(job, Job) or job.is_terminal
+            redrive = await self._store.read_own(JobRef(again, ref.tenant_id), [])
+            return redrive is None or redrive.values["status"] in JOB_TERMINAL
 
         free: list[Row] = []
         for first in range(0, len(listed), JOBS_AT_ONCE):
@@ -243,18 +242,21 @@ class Upkeep:
             row = await self._store.table(place).get(place.partition, name, ["status"])
             if row is not None and row.values["status"] == rows.VOID:
                 await self._delete_keys(place, [name])
+                await self._store.delete_blobs(ref.job_id)
             await self._store.write_index({}, {shard_of(ref.job_id): [hint.key]})
 
     async def _prune(self, hint: Row) -> bool:
         ref = JobRef(hint.values["jobId"], hint.values["tenant_id"])
         shard = shard_of(ref.job_id)
-        core = await self._store.read_core(ref)
+        core = await self._store.read_packed_core(ref)
         if core is not None:
             if hint.key not in core.hints:
                 await self._store.write_index({}, {shard: [hint.key]})
                 return False
             await self._prune_rows(ref, core, hint.key)
         self._committer.forget(ref.job_id)
+        # After the rows that refer to them, before the hint by which they are found.
+        await self._store.delete_blobs(ref.job_id)
         await self._store.write_index({}, {shard: [hint.key]})
         return core is not None
 
@@ -262,21 +264,15 @@ class Upkeep:
         claim = core.own.get("claim")
         if claim:
             await self._claims.drop(claim, ref.job_id)
-        names = [one for one in core.hints if one != ended_key]
-        job = read_or_report(ref.job_id, ref.tenant_id, lambda: rows.read_job(core))
-        if isinstance(job, Job):
-            names += hints.lasting(job)
+        names = [*core.lasting_hints, *(one for one in core.hints if one != ended_key)]
         place = hints.newest_first(ref.job_id)
         names += [f"DISMISSED:{place}"] if "CLOSING" in core.by_name else []
-        if "WEBHOOK" in core.by_name:
-            names.append(hints.webhook_key(rows.read_webhook(core.by_name["WEBHOOK"])))
         shard = shard_of(ref.job_id)
         await self._store.write_index({}, {shard: names})
         index = self._store.layout.index(shard)
         # Nearly always gone with the job's end, and then the last of them is too.
         if core.stale and await self._store.table(index).get(index.partition, core.stale[-1], ["jobId"]) is not None:
             await self._store.write_index({}, {shard: core.stale})
-        await self._store.delete_blobs(ref.job_id)
         layout = self._store.layout
         for other, first, end in (
             (layout.events(ref), *layout.events_range(0)),

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from lucius.azure.keys import instant, key, prefix_end, read_part
+from lucius.azure.keys import instant, key, part, prefix_end
 from lucius.azure.tables import Put, Row, TableConflict, TableNotFound
-from lucius.domain.time import Instant
+from lucius.domain.time import Instant, after
 from lucius.ledgers.tables import hints, rows
 from lucius.ledgers.tables.layouts import SHARDS, JobRef, shard_of
 from lucius.ledgers.tables.store import Store
 from lucius.ports.ledger import Webhook
 
 ALL_HINTS_MAX = 1_000_000
+HINT_SECONDS_MAX = 60.0
+"""How long a hint may be without its webhook."""
 
 
 class Webhooks:
@@ -31,13 +33,13 @@ class Webhooks:
                 await self._collect(shard, now, ("", middle), tenants_max, per_tenant_max, by_tenant)
 
         await self._store.each(of_shard, range(SHARDS))
-        tenants = sorted(by_tenant, key=lambda tenant: (tenant <= after_tenant, tenant))
+        tenants = sorted(by_tenant, key=lambda tenant: (part(tenant) <= part(after_tenant), part(tenant)))
         found: list[Webhook] = []
         for tenant_id in tenants:
             if tenants_max <= 0:
                 break
             listed = sorted(by_tenant[tenant_id], key=lambda row: row.key)
-            pending = await self._store.each(self._pending, listed)
+            pending = await self._store.each(lambda hint: self._pending(hint, now), listed)
             due = [one for one in pending if one is not None and one.next_at <= now][:per_tenant_max]
             found += due
             tenants_max -= bool(due)
@@ -59,7 +61,7 @@ class Webhooks:
             page = await self._store.read_hints("WEBHOOK", first, end, limit=1, shards=[shard])
             if not page:
                 return
-            tenant_id = _tenant_of(page[0])
+            tenant_id = page[0].values["tenant_id"]
             prefix = hints.webhooks_of(tenant_id)
             last = key(prefix, instant(now + 1))
             listed = await self._store.read_hints(prefix, "", last, limit=per_tenant_max, shards=[shard])
@@ -68,9 +70,13 @@ class Webhooks:
                 seen += 1
             first = prefix_end(prefix)
 
-    async def _pending(self, hint: Row) -> Webhook | None:
+    async def _pending(self, hint: Row, now: Instant) -> Webhook | None:
         found = await self._read(JobRef(hint.values["jobId"], hint.values["tenant_id"]))
         if found is None:
+            # Its job ends just now, or a crash has left the hint: of an end that was never written, or of a job that
+            # was pruned.
+            if after(_time_of(hint), HINT_SECONDS_MAX) <= now:
+                await self._store.write_index({}, {shard_of(hint.values["jobId"]): [hint.key]})
             return None
         webhook, row = found
         if row.values["status"] != "PENDING":
@@ -113,7 +119,7 @@ class Webhooks:
 
         earliest = min(latest)
         listed = await self._store.read_hints("WEBHOOK", limit=ALL_HINTS_MAX)
-        await self._store.each(shorten, [hint for hint in listed if int(hint.key.split(":")[2]) > earliest])
+        await self._store.each(shorten, [hint for hint in listed if _time_of(hint) > earliest])
 
     async def _write(self, ref: JobRef, before: Webhook | None, webhook: Webhook, etag: str | None) -> bool:
         shard, is_pending = shard_of(ref.job_id), webhook.next_at > 0
@@ -136,5 +142,5 @@ class Webhooks:
         return None if row is None else (rows.read_webhook(await self._store.unpack(row.values)), row)
 
 
-def _tenant_of(hint: Row) -> str:
-    return read_part(hint.key.split(":")[1])
+def _time_of(hint: Row) -> Instant:
+    return int(hint.key.split(":")[2])

@@ -116,7 +116,7 @@ class Member(Struct):
 
     @property
     def is_held(self) -> bool:
-        return self.move_held_at is not None
+        return self.move_held_at is not None and self.status == "active"
 
 
 class Absence(Struct, frozen=True):

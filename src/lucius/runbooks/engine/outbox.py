@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from lucius.domain.time import CLOCK_TOLERANCE_SECONDS, Instant, after
-from lucius.ports.bus import Bus, BusUnavailable, DeliveryRef, Message
+from lucius.ports.bus import Bus, BusUnavailable, Deferred, DeliveryRef, Message
 from lucius.ports.database import Database, DatabaseUnavailable, Script
 from lucius.runbooks.core.messages import JOBS_TOPIC
 from lucius.runbooks.store import outbox
@@ -79,17 +79,22 @@ class Outbox:
             return
 
     async def empty(self, now: Instant) -> int:
-        """Publish waiting messages, oldest first; return their number. Raises `BusUnavailable`; then they stay."""
+        """Publish waiting messages, oldest first; return their number. Those that the bus did not take stay; raises
+        `BusUnavailable` if it takes nothing, and after the others if a topic takes nothing."""
         count = 0
+        deferred: Deferred | None = None
         while self._own is None:
             rows = await self._database.write(lambda: _claim(now))
             if not rows:
                 break
             answers = await self._bus.publish([row.message() for row in rows])
-            # A refused message keeps its row and is tried again when its claim expires.
-            ids = [row.id for row, refused in zip(rows, answers, strict=True) if refused is None]
+            # A message that was not taken keeps its row and is tried again when its claim expires.
+            ids = [row.id for row, answer in zip(rows, answers, strict=True) if answer is None]
+            deferred = next((answer for answer in answers if isinstance(answer, Deferred)), deferred)
             await self._database.write(partial(outbox.drop, ids))
             count += len(rows)
+        if deferred is not None:
+            raise BusUnavailable(deferred.reason)
         return count
 
 

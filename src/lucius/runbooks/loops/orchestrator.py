@@ -98,7 +98,7 @@ class Orchestrator(Sweeper):
                 events.append((read_event(delivery.body), delivery.ref))
             except MessageInvalid as error:
                 self._observer.failed("runbook message", error)
-                await self._bus.dead_letter([delivery.ref], str(error))
+                await self._refuse(delivery.ref, error)
         await self._declare_workers([event for event, _ in events])
         await self._each_or_all(events, self._events_turn)
 
@@ -172,7 +172,7 @@ class Orchestrator(Sweeper):
                 taken.append((read_result(msgspec.json.decode(delivery.body)), delivery.ref))
             except (MessageInvalid, msgspec.DecodeError) as error:
                 self._observer.failed("runbook result", error)
-                await self._bus.dead_letter([delivery.ref], str(error))
+                await self._refuse(delivery.ref, error)
         await self._each_or_all(taken, self._results_turn)
 
     async def _results_turn(self, taken: Sequence[tuple[WorkerResult, DeliveryRef]]) -> None:
@@ -194,12 +194,16 @@ class Orchestrator(Sweeper):
             if len(taken) == 1:
                 self._observer.failed("runbook message", error)
                 if isinstance(error, MessageInvalid):  # Handling it again would not help.
-                    await self._bus.dead_letter([taken[0][1]], str(error))
+                    await self._refuse(taken[0][1], error)
                     return
                 await self._bus.abandon([taken[0][1]], self._settings.retry_seconds)
                 return
         for one in taken:
             await self._each_or_all([one], act)
+
+    async def _refuse(self, ref: DeliveryRef, error: Exception) -> None:
+        await self._bus.dead_letter([ref], str(error))
+        self._observer.message_refused(ref.topic, "MALFORMED")
 
     async def _sweep_and_sleep(self) -> None:
         while await self.sweep() >= facts.SWEEP_MAX:

@@ -109,7 +109,7 @@ def _member(member: Member, state: MemberState, is_alone: bool) -> answers.Membe
         "member_id": member.id, "member": member.key, "status": member.status,
         "failed_at": moment(member.failed_at), "added_at": iso(member.added_at),
         "removed_at": moment(member.removed_at),
-        "move_to": moment(member.move_to), "move_held_at": moment(member.move_held_at),
+        "move_to": moment(member.move_to), "move_held_at": moment(member.move_held_at if member.is_held else None),
         "steps": [_step(one, is_alone) for one in state.steps],
         "followups": [
             {
