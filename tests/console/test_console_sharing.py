@@ -14,7 +14,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.console.console_server import ACME, ADMIN, Server, keys_file
+from tests.console.batch_scenario import Batch, runbook
+from tests.console.console_server import ACME, ADMIN, ONLY, OPERATOR, READER, Server, keys_file
 from tests.console.test_console_pages import signed_in
 
 from lucius.api.app import create_front
@@ -115,6 +116,21 @@ async def test_several_pieces_come_in_one_answer_and_one_that_fails_says_so(
         assert "could not be read: the disk is full" in now
         assert "could not be read" not in failures
         await viewer.aclose()
+
+
+def test_buttons_are_those_of_the_reader_whoever_read_the_piece_before(server: Server) -> None:
+    """An approval by administrators is neither offered to operators nor kept from administrators."""
+    text = runbook("by admins", {"go": ["switch"]}).replace(
+        "    steps:", "    approval: {count: 1, role: admin}\n    steps:"
+    )
+    server.client.post("/v1/runbooks", json={"yaml": text}).raise_for_status()
+    for order in ((OPERATOR, ADMIN), (ADMIN, OPERATOR), (ONLY["operate"], ONLY["admin"]), (READER, ONLY["admin"])):
+        made = Batch.of_published(server, "by admins", ["ann"])
+        for key in order:
+            with signed_in(server, key) as client:
+                shown = client.get(f"/console/batches/{made.id}").text
+            assert "Phase go, due" in shown
+            assert ("Approve phase go" in shown) is (key in (ADMIN, ONLY["admin"])), (order, key)
 
 
 async def test_new_page_does_not_wait_for_the_next_rendering_as_open_ones_do() -> None:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lucius.app_context import AppContext
-from lucius.auth import Principal
+from lucius.auth import ROLES, Principal
 from lucius.console.site import Site
 from lucius.domain.errors import CallerError
 from lucius.ports.console_tokens import ConsoleToken
@@ -21,8 +21,8 @@ from lucius.usecases.console_sessions import NewToken
 COOKIE = "lucius_console"
 SAME_SITES = (None, "same-origin", "none")
 
-Scope = tuple[tuple[str, ...] | None, bool, bool]
-"""What a piece of a page depends on besides its address: the tenants, and whether there are buttons."""
+Scope = tuple[frozenset[str] | None, frozenset[str]]
+"""What a piece of a page depends on besides its address: the tenants, and every role, for each may be asked for."""
 
 
 class Visitor(Struct, frozen=True, kw_only=True):
@@ -43,8 +43,7 @@ class Visitor(Struct, frozen=True, kw_only=True):
 
     @property
     def scope(self) -> Scope:
-        tenants = self.principal.tenants
-        return None if tenants is None else tuple(sorted(tenants)), self.may("operate"), self.may("submit")
+        return self.principal.tenants, frozenset(role for role in ROLES if self.may(role))
 
     @property
     def sees_all(self) -> bool:
