@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from datetime import datetime
+from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from tests.console.batch_scenario import runbook
 from tests.console.console_browser import OpenTab
 from tests.console.console_server import ACME, ADMIN, READER, Server
 
@@ -102,33 +104,121 @@ SEEN_AT = """piece => new Promise((done) => {
     if (text() !== before) { observer.disconnect(); done(Date.now()); }
   });
   observer.observe(watched, {childList: true, subtree: true, characterData: true});
+  setTimeout(() => { observer.disconnect(); done(Infinity); }, 3000);
 })"""
 """When the page shows something else in this piece."""
 TRIES = 6
 """Other programs may hold the machine for a second. One change that is seen in time shows that the product does it."""
 
 
+NOTHING_BY_ITSELF = """(() => {
+  const every = window.setInterval;
+  window.setInterval = (run, milliseconds) => milliseconds < 2000 ? every(run, milliseconds) : 0;
+})()"""
+"""Pieces are not read every few seconds: what a page shows, the stream has told it to read."""
+Change = Callable[[int], object]
+"""Makes the change with this number."""
+
+
+def post(server: Server, path: str, body: dict[str, Any], **headers: str) -> Any:
+    answer = server.client.post(path, json=body, headers=headers)
+    assert answer.status_code < 300, answer.text
+    return answer.json()
+
+
+def submitting(server: Server) -> tuple[str, Change]:
+    return "", lambda at: server.submit()
+
+
+def pausing_a_job(server: Server) -> tuple[str, Change]:
+    job_id = server.submit()
+    return job_id, lambda at: post(server, f"/v1/jobs/{job_id}:{('pause', 'resume')[at % 2]}", {})
+
+
+def redriving_a_job(server: Server) -> tuple[str, Change]:
+    """Its page names the job that redrives it."""
+    job_id = server.submit()
+    post(server, f"/v1/jobs/{job_id}:cancel", {})
+
+    def redrive(at: int) -> None:
+        newer = post(server, f"/v1/jobs/{job_id}:redrive", {})["jobId"]
+        if at < TRIES - 1:
+            post(server, f"/v1/jobs/{newer}:cancel", {})
+
+    return job_id, redrive
+
+
+def dismissing_a_dead_letter(server: Server) -> tuple[str, Change]:
+    job_ids, code = [server.submit() for _ in range(TRIES + 1)], f"LIVE_{uuid.uuid4().hex[:8].upper()}"
+    for job_id in job_ids:
+        server.fail(job_id, code=code)
+    return "", lambda at: post(server, f"/v1/admin/dead-letters/{job_ids[at]}:dismiss", {"reason": "by hand"})
+
+
+def switching_automation(server: Server) -> tuple[str, Change]:
+    name = f"live-{uuid.uuid4().hex[:8]}"
+    post(server, "/v1/runbooks", {"yaml": runbook(name, {"one": ["a"]})})
+    return name, lambda at: post(server, f"/v1/runbooks/{name}:{('stop', 'start')[at % 2]}", {"reason": "by hand"})
+
+
+def publishing(server: Server) -> tuple[str, Change]:
+    name = f"live-{uuid.uuid4().hex[:8]}"
+    return "", lambda at: post(server, "/v1/runbooks", {"yaml": runbook(f"{name}-{at}", {"one": ["a"]})})
+
+
+def creating_a_batch(server: Server) -> tuple[str, Change]:
+    name, _ = switching_automation(server)
+    return "", lambda at: post(server, "/v1/batches", {"runbook": name, "csv": "Upn\nann\n", "advance": "manual"})
+
+
+def asking_for_work(server: Server) -> tuple[str, Change]:
+    """The first pull of an instance of a service that has nothing to do."""
+    body = {"service": "embedding", "max": 1, "wait_seconds": 0}
+    return "", lambda at: post(server, "/v1/directives:pull", body, **{"Lucius-Instance": f"live-{uuid.uuid4()}"})
+
+
+def steering_an_operation(server: Server) -> tuple[str, Change]:
+    """Of the tenant that the visitor is limited to, and slow."""
+    type_, tenant = "INVOICE", "acme"
+    for _ in range(TRIES):
+        server.submit(tenant_id=tenant, request_type=type_, payload={"customer": "live"})
+    wish = {
+        "action": "pause",
+        "filter": {"tenant_id": tenant, "request_type": type_},
+        "reason": "x",
+        "rate_per_second": 1,
+    }
+    operation_id = post(server, "/v1/operations", wish)["operationId"]
+    return operation_id, lambda at: post(server, f"/v1/operations/{operation_id}:{('pause', 'resume')[at % 2]}", {})
+
+
 @pytest.mark.parametrize(
-    ("path", "piece"),
+    ("path", "piece", "change", "key"),
     [
-        ("/", "#piece-counts"), ("/tenants", "#piece-tenants"), ("/jobs", "#piece-list"),
-        ("/jobs/{job_id}", "#piece-state"),
+        ("/", "counts", submitting, ADMIN), ("/tenants", "tenants", submitting, ADMIN),
+        ("/jobs", "list", submitting, ADMIN), ("/jobs/{}", "state", pausing_a_job, ADMIN),
+        ("/jobs/{}", "state", redriving_a_job, ADMIN), ("/dead-letters", "groups", dismissing_a_dead_letter, ADMIN),
+        ("/runbooks/{}", "state", switching_automation, ADMIN), ("/runbooks", "list", publishing, ADMIN),
+        ("/audit", "list", switching_automation, ADMIN), ("/batches", "list", creating_a_batch, ADMIN),
+        ("/workers", "workers", asking_for_work, ADMIN), ("/lanes", "lanes", asking_for_work, ADMIN),
+        ("/operations/{}", "progress", steering_an_operation, ACME),
+        ("/operations", "list", steering_an_operation, ACME),
     ],
 )  # fmt: skip
 def test_page_is_live_and_shows_a_change_within_a_second(
-    server: Server, open_tab: OpenTab, path: str, piece: str
+    server: Server, open_tab: OpenTab, path: str, piece: str, change: Callable[[Server], tuple[str, Change]], key: str
 ) -> None:
-    tab, watched = open_tab(ADMIN), server.submit()
+    """Whatever makes the change does it through the API."""
+    tab, (watched, make) = open_tab(key), change(server)
+    tab.page.add_init_script(NOTHING_BY_ITSELF)
     tab.page.mouse.move(0, 0)
-    tab.go(path.format(job_id=watched))
+    tab.go(path.format(watched))
     tab.until_live()
     delays: list[float] = []
     for at in range(TRIES):
-        tab.page.evaluate(f"() => {{ window.seen = ({SEEN_AT})({piece!r}); }}")
-        changed = watched if "{" in path else server.submit()
-        if changed == watched:
-            server.client.post(f"/v1/jobs/{watched}:{('pause', 'resume')[at % 2]}", json={})
-        changed_at = datetime.fromisoformat(server.job(changed)["updated_at"]).timestamp()
+        tab.page.evaluate(f"() => {{ window.seen = ({SEEN_AT})('#piece-{piece}'); }}")
+        changed_at = time.time()
+        make(at)
         delays.append(tab.page.evaluate("() => window.seen") / 1000 - changed_at)
         if 0.0 <= delays[-1] < 1.0:
             break

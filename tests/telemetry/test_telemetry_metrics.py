@@ -19,7 +19,7 @@ from lucius.domain.time import Instant
 from lucius.ledgers.memory import MemoryLedger
 from lucius.ports.bus import DeliveryRef, Message, Subscription
 from lucius.ports.ledger import LedgerUnavailable, OutboxRow, Repairs
-from lucius.ports.observer import Observers
+from lucius.ports.observer import Observer, Observers
 from lucius.ports.registry import Globals, RegistrySnapshot, Tenant
 from lucius.ports.workers import Sighting, WorkerKind
 from lucius.telemetry import METRICS_CONTENT_TYPE, MetricsObserver
@@ -236,7 +236,7 @@ async def test_gauges_show_what_ledger_and_bus_hold(metrics: MetricsObserver, dr
     await bus.declare([Subscription(topic="orchestrator-events", name="orchestrator")])
     await bus.publish([Message(id="2", topic="orchestrator-events", body=b"{}", properties={})])
     await bus.dead_letter([DeliveryRef("orchestrator-events", "orchestrator", "2")], "broken")
-    sightings = Sightings(NoWorkers(), clock)
+    sightings = Sightings(NoWorkers(), clock, Observer())
     sightings.saw(WorkerKind.SERVICE, "ocr", "scanner-1")
     sightings.saw(WorkerKind.SERVICE, "ocr", "scanner-2")
     snapshot = snapshot_of(Tenant(id="acme", max_inflight=5), Tenant(id="idle"))

@@ -14,6 +14,7 @@ from lucius.domain.errors import InfrastructureError
 from lucius.domain.job import Job, JobStatus
 from lucius.domain.step import StepStatus
 from lucius.domain.time import after
+from lucius.ports.observer import Observer
 from lucius.testing.engine_harness import QUICK
 from lucius.usecases.operate import Operations
 from lucius.usecases.query import Queries
@@ -144,7 +145,7 @@ async def test_redrive_of_a_job_whose_end_no_worker_can_tell_is_to_be_asked_agai
 
 def _operations(harness: AwayHarness) -> Operations:
     queries = Queries(harness.ledger, harness.engine)
-    return Operations(harness.engine, queries, harness.ledger, harness.clock, lambda job: ())
+    return Operations(harness.engine, queries, harness.ledger, harness.clock, Observer(), lambda job: ())
 
 
 # --- Directives ------------------------------------------------------------------------------------------------------

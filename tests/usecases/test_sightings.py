@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from lucius.ledgers.sql.workers import SqlWorkers
+from lucius.ports.observer import Observer
 from lucius.ports.workers import WorkerKind
 from lucius.sql.schema import upgrade
 from lucius.sql.volatile import VolatileDatabase
@@ -24,7 +25,7 @@ async def store() -> AsyncIterator[SqlWorkers]:
 
 
 async def test_absence_is_said_in_a_sentence(store: SqlWorkers, clock: ManualClock) -> None:
-    sightings = Sightings(store, clock)
+    sightings = Sightings(store, clock, Observer())
     assert sightings.absent_service("ocr") == "no service `ocr` has asked for work yet"
     assert sightings.absent_worker("depot") == "no worker `depot` has asked for work yet"
     sightings.saw(SERVICE, "ocr", "a", in_work=2)
@@ -40,7 +41,7 @@ async def test_absence_is_said_in_a_sentence(store: SqlWorkers, clock: ManualClo
 
 
 async def test_processes_agree_on_who_was_seen(store: SqlWorkers, clock: ManualClock) -> None:
-    here, there = Sightings(store, clock), Sightings(store, clock)
+    here, there = Sightings(store, clock, Observer()), Sightings(store, clock, Observer())
     here.saw(WORKER, "depot", "a", version="1")
     await here.flush()
     await there.flush()
@@ -58,7 +59,7 @@ async def test_what_was_seen_survives_a_store_that_is_away(store: SqlWorkers, cl
         async def newest(self, limit: int) -> list:  # type: ignore[type-arg]
             raise OSError("away")
 
-    sightings = Sightings(Away(store._database), clock)
+    sightings = Sightings(Away(store._database), clock, Observer())
     sightings.saw(SERVICE, "ocr", "a")
     with pytest.raises(OSError, match="away"):
         await sightings.flush()
@@ -69,7 +70,7 @@ async def test_what_was_seen_survives_a_store_that_is_away(store: SqlWorkers, cl
 
 
 async def test_only_so_many_are_remembered(store: SqlWorkers, clock: ManualClock) -> None:
-    sightings = Sightings(store, clock)
+    sightings = Sightings(store, clock, Observer())
     for number in range(KEPT_MAX + 5):
         clock.advance(0.001)
         sightings.saw(SERVICE, "ocr", f"instance-{number}")

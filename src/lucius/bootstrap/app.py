@@ -232,7 +232,7 @@ async def open_app(
         stack.callback(management.readiness.close)
 
         operations = Operations(
-            engine, queries, ledger, clock,
+            engine, queries, ledger, clock, observer,
             lambda job: limits_for(registry.snapshot(), job.spec.tenant_id, job.spec.routing.resolved_mode),
             lambda tenant_id: terms_of(tenant_id).admitted,
         )  # fmt: skip
@@ -248,7 +248,7 @@ async def open_app(
             acceptance=acceptance,
             completion=completion,
             operations=operations,
-            bulk=Bulk(stores.bulk, ledger, clock, settings.operation_jobs_max),
+            bulk=Bulk(stores.bulk, ledger, clock, observer, settings.operation_jobs_max),
             audit=Audit(_audit_sources(stores, runbooks)),
             pulls=Pulls(registry, bus, engine, acceptance),
             sightings=sightings,

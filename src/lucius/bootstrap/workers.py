@@ -34,7 +34,7 @@ async def keep_sightings(
     store: Workers, clock: Clock, observer: Observer, forgets: bool = False
 ) -> AsyncIterator[Sightings]:
     """Written and read every few seconds, and once more at the end."""
-    sightings = Sightings(store, clock)
+    sightings = Sightings(store, clock, observer)
 
     async def flush() -> None:
         await sightings.flush()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from lucius.ports.ledger import Change, Repairs
@@ -39,6 +39,16 @@ class Observer:
     def notification_sent(self, kind: str, outcome: str) -> None:
         """`delivered`, `failed` (to be tried again) or `given_up`, to a recipient of this kind."""
 
+    def dismissed(self, job_id: str, tenant_id: str) -> None:
+        """Somebody took a job off the list of dead letters."""
+
+    def acted(self) -> None:
+        """Somebody did something that concerns no tenant in particular, such as pruning; the audit list has it."""
+
+    def worker_seen(self) -> None:
+        """An instance of a service or function worker asked for work, showed that it works, or failed: told many times
+        a second."""
+
     def jobs_pruned(self, removed: int, archived: int) -> None:
         """A slice of old jobs was removed, and archived before if there is an archive."""
 
@@ -47,6 +57,10 @@ class Observer:
 
     def batches_changed(self, tenants: Mapping[int, str | None]) -> None:
         """A committed turn has changed something about these batches of runbooks: the tenant of each, or None."""
+
+    def runbooks_changed(self, names: Collection[str]) -> None:
+        """A committed turn has changed something about these runbooks besides their batches: a version, automation,
+        what is known of the source."""
 
     def worker_answered(self, outcome: str) -> None:
         """A runbook worker's result was answered: APPLIED, DUPLICATE, STALE, UNKNOWN or FORGED."""
@@ -65,6 +79,9 @@ class Observer:
 
     def wait_refused(self, kind: str, scope: str) -> None:
         """A call was not held open: too many are, of one `principal` or in total (`all`)."""
+
+    def operation_changed(self, tenants: Collection[str] | None) -> None:
+        """A bulk operation on jobs of these tenants was created or steered, or got on. None: of all tenants."""
 
     def operation_moved(self, operation_id: str, action: str, status: str, sentence: str) -> None:
         """A bulk operation reached this state."""

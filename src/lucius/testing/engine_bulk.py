@@ -25,8 +25,8 @@ class _Party:
     def __init__(self, harness: EngineHarness, store: SqlBulkOperations) -> None:
         engine, ledger, clock = harness.engine, harness.ledger, harness.clock
         self.store = store
-        self.bulk = Bulk(store, ledger, clock)
-        operations = Operations(engine, Queries(ledger, engine), ledger, clock, lambda job: ())
+        self.bulk = Bulk(store, ledger, clock, Observer())
+        operations = Operations(engine, Queries(ledger, engine), ledger, clock, Observer(), lambda job: ())
         self.runner = BulkRunner(store, ledger, operations, clock, Observer())
 
     async def create(self, action: BulkAction, canary: int = 0) -> str:

@@ -29,6 +29,7 @@ from lucius.domain.time import Instant
 from lucius.ports.bulk_operations import BulkItem, BulkOperations
 from lucius.ports.clock import Clock
 from lucius.ports.ledger import JobFilter, JobKey, Ledger, LedgerUnavailable
+from lucius.ports.observer import Observer
 from lucius.usecases.operate import first_redrive_claim
 
 JOBS_MAX = 100_000
@@ -65,10 +66,13 @@ class Preview(Struct, frozen=True, kw_only=True):
 
 
 class Bulk:
-    def __init__(self, store: BulkOperations, ledger: Ledger, clock: Clock, jobs_max: int = JOBS_MAX) -> None:
+    def __init__(
+        self, store: BulkOperations, ledger: Ledger, clock: Clock, observer: Observer, jobs_max: int = JOBS_MAX
+    ) -> None:
         self._store = store
         self._ledger = ledger
         self._clock = clock
+        self._observer = observer
         self._jobs_max = jobs_max
 
     async def preview(self, action: BulkAction, filter_: BulkFilter) -> Preview:
@@ -103,6 +107,7 @@ class Bulk:
         if kept.request_hash != operation.request_hash:
             detail = f"this key belongs to operation {kept.operation_id}, which does something else"
             raise CallerError.of("IDEMPOTENCY_KEY_REUSED", detail)
+        self._observer.operation_changed(kept.filter.tenants)
         return kept, kept.operation_id != operation.operation_id
 
     async def get(self, operation_id: str, tenants: Tenants) -> BulkOperation:
@@ -135,6 +140,7 @@ class Bulk:
         operation = await self._store.change(operation_id, decide)
         if operation is None:
             raise CallerError.of("NOT_FOUND", "there is no such operation")
+        self._observer.operation_changed(operation.filter.tenants)
         return operation
 
     async def _select_all(self, action: BulkAction, filter_: BulkFilter) -> list[JobKey]:

@@ -112,6 +112,7 @@ class BulkRunner:
             keys, last = await next_page(self._ledger, operation.action, wanted, operation.selected_to)
             items = [BulkItem(job_id=key.job_id, tenant_id=key.tenant_id) for key in keys]
             operation = await self._store.select(operation.operation_id, self._holder, items, last, self._clock.now())
+            self._observer.operation_changed(operation.filter.tenants)
         return operation
 
     async def _check(self, operation: BulkOperation) -> BulkOperation:
@@ -149,6 +150,7 @@ class BulkRunner:
         self, operation: BulkOperation, changes: Sequence[tuple[BulkItem, BulkItem]], now: Instant
     ) -> BulkOperation:
         operation = await self._store.record(operation.operation_id, self._holder, changes, now)
+        self._observer.operation_changed(operation.filter.tenants)
         for before, item in changes:
             if before.status is not item.status:
                 self._observer.operation_acted(operation.action.value, item.status.value)

@@ -1,8 +1,9 @@
 """What changed, by name, for those who look: a page learns that something is new, and reads it by itself.
 
-Names are `jobs`, `job:<id>`, `operations`, `runbooks`, `batches` and `batch:<id>`. Nothing but names leaves here, and
-only to followers who may see the tenant that the change concerns. `last` is the number of the newest change of a name,
-so that what was rendered before it is known to be out of date.
+Names are `jobs`, `job:<id>`, `operations`, `runbooks`, `batches`, `batch:<id>`, `workers` and `audit`. Use cases tell
+what they change through the observer port, so it does not matter whether the API, the console or a loop has asked for
+it. Nothing but names leaves here, and only to followers who may see the tenant that the change concerns. `last` is the
+number of the newest change of a name, so that what was rendered before it is known to be out of date.
 
 Followers cost little while much changes: one that was told of a name is left alone until it has taken it, and the more
 there are, the less often each is told.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from lucius.domain.runbook_tenants import tenant_of_runbook
@@ -137,18 +138,32 @@ class Changes(Observer):
         if self._listening.get("jobs"):
             self._tell("jobs", {change.after.spec.tenant_id for change in changes})
         for change in changes:
-            name = f"job:{change.after.job_id}"
-            if name in self._listening:
-                self._tell(name, {change.after.spec.tenant_id})
+            spec = change.after.spec
+            self._tell_job(change.after.job_id, spec.tenant_id)
+            if change.before is None and spec.redrive_of is not None:
+                self._tell_job(spec.redrive_of, spec.tenant_id)
 
-    def operation_moved(self, operation_id: str, action: str, status: str, sentence: str) -> None:
-        self.note("operations", EVERY_TENANT)
+    def dismissed(self, job_id: str, tenant_id: str) -> None:
+        self.note("jobs", {tenant_id})
+        self._tell_job(job_id, tenant_id)
 
-    def operation_acted(self, action: str, outcome: str) -> None:
-        self.note("operations", EVERY_TENANT)
+    def _tell_job(self, job_id: str, tenant_id: str) -> None:
+        """Pieces of a job have its revision as their stamp: without a follower nothing is kept here."""
+        name = f"job:{job_id}"
+        if name in self._listening:
+            self._tell(name, {tenant_id})
 
-    def steps_moved(self, status: str, count: int, runbook: str = "") -> None:
-        self.runbook_changed(runbook)
+    def jobs_pruned(self, removed: int, archived: int) -> None:
+        self.note("jobs", EVERY_TENANT)
+
+    def acted(self) -> None:
+        self.note("audit", EVERY_TENANT)
+
+    def worker_seen(self) -> None:
+        self.note("workers", EVERY_TENANT)
+
+    def operation_changed(self, tenants: Collection[str] | None) -> None:
+        self.note("operations", EVERY_TENANT if tenants is None else tenants)
 
     def batches_changed(self, tenants: Mapping[int, str | None]) -> None:
         self.note("batches", {_concerned(tenant) for tenant in tenants.values()})
@@ -156,8 +171,8 @@ class Changes(Observer):
             # Pieces of a batch have its own change number as their stamp: without a follower nothing is kept here.
             self._tell(f"batch:{batch_id}", {_concerned(tenant)})
 
-    def runbook_changed(self, name: str) -> None:
-        self.note("runbooks", {_concerned(tenant_of_runbook(name))})
+    def runbooks_changed(self, names: Collection[str]) -> None:
+        self.note("runbooks", {_concerned(tenant_of_runbook(name)) for name in names})
 
 
 def _concerned(tenant: str | None) -> str:

@@ -18,6 +18,7 @@ from lucius.domain.time import after
 from lucius.ports.clock import Clock
 from lucius.ports.engine import Engine, NewJob, Started
 from lucius.ports.ledger import Claim, Closing, Duplicate, Ledger, LedgerUnavailable, Limit, Saturated
+from lucius.ports.observer import Observer
 from lucius.usecases.accept import SATURATED_RETRY_SECONDS
 from lucius.usecases.operation_keys import EVENT_OF, REDRIVEN, was_applied, was_made_by
 from lucius.usecases.query import Queries, Sees
@@ -47,6 +48,7 @@ class Operations:
         queries: Queries,
         ledger: Ledger,
         clock: Clock,
+        observer: Observer,
         limits_of: LimitsOf,
         is_admitted: IsAdmitted = lambda tenant_id: True,
     ) -> None:
@@ -54,6 +56,7 @@ class Operations:
         self._queries = queries
         self._ledger = ledger
         self._clock = clock
+        self._observer = observer
         self._limits_of = limits_of
         self._is_admitted = is_admitted
 
@@ -122,6 +125,7 @@ class Operations:
         if closing.redriven_as is not None:
             detail = f"job {closing.redriven_as} redrives this one, which is not among the dead letters any more"
             raise CallerError.of("CONFLICT", detail)
+        self._observer.dismissed(job_id, job.spec.tenant_id)
         return closing
 
     async def _holder(self, claim: Claim) -> Duplicate | None:

@@ -109,6 +109,7 @@ class Retention:
         if done.jobs:
             log.info("%d jobs removed by %s, %d archived before", done.jobs, by, done.archived)
             await self._ledger.note_act(self._act(by, before, done))
+            self._observer.acted()
         return Pruned(done.jobs, done.archived, operations, done.is_more or operations == SLICE_JOBS)
 
     def _act(self, by: str, before: Instant, done: Pruned) -> AuditEntry:

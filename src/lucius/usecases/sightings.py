@@ -34,9 +34,10 @@ _Key = tuple[WorkerKind, str, str]
 
 
 class Sightings:
-    def __init__(self, store: Workers, clock: Clock) -> None:
+    def __init__(self, store: Workers, clock: Clock, observer: Observer) -> None:
         self._store = store
         self._clock = clock
+        self._observer = observer
         self._known: dict[_Key, Sighting] = {}
         self._unwritten: set[_Key] = set()
         self._forgot_at: Instant = 0
@@ -63,12 +64,14 @@ class Sightings:
             last_seen_at=now,
         )
         self._unwritten.add(key)
+        self._observer.worker_seen()
 
     def failed(self, kind: WorkerKind, name: str, instance: str, count: int = 1) -> None:
         """Attempts of this instance failed."""
         key = ((kind, name, instance[:INSTANCE_CHARS_MAX]), self._clock.now() // MILLIS_OF_MINUTE)
         if key in self._failed or len(self._failed) < KEPT_MAX:
             self._failed[key] += count
+            self._observer.worker_seen()
 
     def worker_failed(self, instance: str, count: int) -> None:
         """Jobs of this instance failed, whichever function workers it is."""
@@ -134,7 +137,9 @@ class Sightings:
             is_newer = own is not None and own.last_seen_at >= one.last_seen_at
             known[key] = replace(own, first_seen_at=one.first_seen_at) if own is not None and is_newer else one
         known |= {key: self._known[key] for key in self._unwritten if key in self._known and key not in known}
-        self._known = known
+        has_news, self._known = known != self._known, known
+        if has_news:
+            self._observer.worker_seen()
 
     async def _flush_failures(self) -> None:
         writing, self._failed = self._failed, Counter()

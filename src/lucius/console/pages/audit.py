@@ -21,8 +21,8 @@ PLACES = {
     AuditKind.RUNBOOK: "/runbooks/", AuditKind.BATCH: "/batches/",
 }  # fmt: skip
 """Where the page of a target is, by kind."""
-CHANGES = ("jobs", "operations", "runbooks", "batches")
-"""Every act changes one of these."""
+CHANGES = ("jobs", "operations", "runbooks", "batches", "audit")
+"""Every act changes one of these; `audit` stands for those that change nothing that is followed."""
 
 
 def _filter(view: View) -> tuple[AuditFilter, str | None]:

@@ -28,6 +28,10 @@ def _jobs(view: View) -> tuple[str, ...]:
     return ("jobs",)
 
 
+def _jobs_and_batches(view: View) -> tuple[str, ...]:
+    return ("jobs", "batches")
+
+
 PAGE = Page(
     path="/dead-letters",
     title="Dead letters",
@@ -36,7 +40,11 @@ PAGE = Page(
     pieces=(
         Piece(name="groups", template="dead_letters_groups.html", load=_groups, follows=_jobs, holds_still=True),
         Piece(
-            name="messages", template="dead_letters_messages.html", load=_messages, follows=_jobs, for_all_tenants=True
+            name="messages",
+            template="dead_letters_messages.html",
+            load=_messages,
+            follows=_jobs_and_batches,
+            for_all_tenants=True,
         ),
     ),
 )

@@ -78,8 +78,8 @@ PAGE = Page(
     load=_frame,
     pieces=(
         Piece(
-            name="lanes", template="lanes_list.html", load=_load, follows=lambda view: ("jobs",), seconds_max=2,
-            every_seconds=5, holds_still=True,
+            name="lanes", template="lanes_list.html", load=_load, follows=lambda view: ("jobs", "workers"),
+            seconds_max=2, every_seconds=5, holds_still=True,
         ),
     ),
 )  # fmt: skip

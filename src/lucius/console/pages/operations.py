@@ -22,7 +22,6 @@ from lucius.console.page import Act, Page, Piece, View
 from lucius.domain.bulk_operation import BULK_TRANSITIONS, BulkAction, BulkFilter, BulkMove, ItemStatus
 from lucius.domain.errors import CallerError
 from lucius.usecases.bulk_operations import RATE_DEFAULT, RATE_MAX, BulkWish
-from lucius.usecases.changes import EVERY_TENANT
 
 ITEMS_SHOWN = 50
 OPERATIONS_SHOWN = 50
@@ -80,7 +79,6 @@ async def _create(view: View, form: Form) -> str:
     )
     async with list_slot(view.call):
         operation, _ = await view.context.bulk.create(wish, view.visitor.principal.name, None)
-    view.context.changes.note("operations", EVERY_TENANT)
     return view.address(f"/operations/{operation.operation_id}")
 
 
@@ -113,7 +111,6 @@ def _steer(move: BulkMove) -> Any:
     async def run(view: View, form: Form) -> str:
         principal = view.visitor.principal
         await view.context.bulk.steer(_id(view), move, principal.tenants, principal.name, form.reason())
-        view.context.changes.note("operations", EVERY_TENANT)
         return view.address(f"/operations/{_id(view)}")
 
     return run

@@ -24,7 +24,6 @@ NUMBERS = ("count", "seed", "poll_rounds", "workers")
 
 
 def _acted(view: View, name: str, notice: str) -> str:
-    view.context.changes.runbook_changed(name)
     return view.address(f"/runbooks/{quote(name)}", **{NOTICE: notice})
 
 
@@ -99,7 +98,6 @@ async def _rehearse(view: View, form: Form) -> str:
         raise CallerError.of("ENVELOPE_INVALID", f"the rehearsal: {error}") from None
     wish = rehearsal_wish(wanted, view.context.settings.members_bytes_max)
     done = await view.context.runbooks.rehearsals.make(name, wish, view.visitor.principal.name)
-    view.context.changes.runbook_changed(name)
     return view.address(f"/runbooks/{quote(name)}/rehearsals/{done['rehearsal_id']}")
 
 

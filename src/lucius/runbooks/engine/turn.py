@@ -73,6 +73,8 @@ class Turn:
         self.messages: list[Message] = []
         self.settled: list[DeliveryRef] = []
         self.events: list[NewEvent] = []
+        self.runbooks: set[str] = set()
+        """Those about which more has changed than batches, and than an event tells."""
         self.notices: list[Notice] = []
         self.counts: dict[tuple[str, str], int] = {}
         """How many executions of each runbook reached each status, for the metrics."""

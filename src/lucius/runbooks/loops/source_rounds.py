@@ -129,6 +129,7 @@ class SourceRounds:
 
         def work(turn: Turn) -> Script[None]:
             yield from controls.write_source(row.name, state, detail, count, held, now)
+            turn.runbooks.add(row.name)
             if (state, detail) != (control.source_state, control.source_detail):
                 turn.events.append(
                     trail.entry(now, f"source-{state}", turn.actor, row.name, detail=detail, members=count, held=held)

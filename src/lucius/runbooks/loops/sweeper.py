@@ -132,6 +132,9 @@ class Sweeper:
         if turn.log.batch_ids:
             changed = (turn.batches[batch_id] for batch_id in turn.log.batch_ids)
             self._observer.batches_changed({one.id: tenant_of_runbook(one.runbook_name) for one in changed})
+        runbooks = turn.runbooks | {event.runbook_name for event in turn.events if event.batch_id is None}
+        if runbooks:
+            self._observer.runbooks_changed(runbooks)
 
     async def _send_more(self) -> None:
         await self._more.wait()

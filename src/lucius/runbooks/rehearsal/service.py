@@ -15,7 +15,7 @@ from lucius.domain.errors import CallerError, InfrastructureError
 from lucius.domain.time import Instant, iso
 from lucius.ports.database import Script
 from lucius.runbooks.core import answers
-from lucius.runbooks.engine.turn import Turns
+from lucius.runbooks.engine.turn import Turn, Turns
 from lucius.runbooks.rehearsal.task import RehearsalDone, RehearsalTask, read_done
 from lucius.runbooks.service.publishing import active_text
 from lucius.runbooks.service.scope import missing
@@ -61,7 +61,12 @@ class Rehearsals:
         if done.error is not None:
             raise CallerError.of(done.code or "ENVELOPE_INVALID", done.error)
         row = RehearsalRow(clock.job_id(), name, version, clock.now(), actor, msgspec.json.encode(done.report).decode())
-        await self._turns.database.write(lambda: rehearsal_reports.add(row))
+
+        def keep(turn: Turn) -> Script[None]:
+            turn.runbooks.add(name)
+            yield from rehearsal_reports.add(row)
+
+        await self._turns.take(keep, actor)
         return _shown(row)
 
     async def newest(self, name: str) -> list[answers.Rehearsal]:
