@@ -13,13 +13,23 @@ from tests.api.test_bulk_operations_api import created, steer, until
 from tests.api.test_dead_letters_api import dismissed, failed
 
 ACME = "lk_acme_0123456789"
+OTHER = "lk_other_0123456789"
+APPROVED = """\
+name: approved
+data_source: {type: manual, primary_key: Upn}
+phases:
+  - {name: go, offset: T-0, approval: {count: 2}, steps: [{name: a, worker_id: exchange, function: A, params: {}}]}
+"""
 REASON = "<b>because</b>"
 
 
 @pytest.fixture
 async def api(open_api: Any, ledger_settings: dict[str, str], tmp_path: Path) -> Any:
-    key = {"name": "acme", "sha256": sha256(ACME.encode()).hexdigest(), "tenants": ["acme"], "roles": ["read"]}
-    (tmp_path / "keys.yaml").write_text(json.dumps([key]))
+    keys = [
+        {"name": name, "sha256": sha256(key.encode()).hexdigest(), "tenants": tenants, "roles": roles}
+        for name, key, tenants, roles in (("acme", ACME, ["acme"], ["read"]), ("other", OTHER, "*", ["operate"]))
+    ]
+    (tmp_path / "keys.yaml").write_text(json.dumps(keys))
     return await open_api(**ledger_settings, api_keys_file=str(tmp_path / "keys.yaml"), operations_interval=0.02)
 
 
@@ -99,6 +109,20 @@ async def test_acts_on_runbooks_and_batches_are_listed(api: Any) -> None:
     assert [(one["action"], one["target"], one["detail"]["version"]) for one in found] == [
         ("runbook-published", "plain", 1)
     ]
+
+
+async def test_approvals_are_listed(api: Any) -> None:
+    caller = RunbookCaller(api)
+    await caller.publish(APPROVED)
+    batch = await caller.create("u1", runbook="approved", advance="manual")
+    for act in ("approve", "refuse"):
+        headers, body = {"Authorization": f"Bearer {OTHER}"}, {"reason": f"{act} it"}
+        answer = await api.client.post(f"/v1/batches/{batch}/phases/go:{act}", json=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+    found = await audit(api, by="key:other")
+    assert [(one["action"], one["target"], one["reason"]) for one in found] == [
+        ("phase-refused", str(batch), "refuse it"), ("phase-approved", str(batch), "approve it"),
+    ]  # fmt: skip
 
 
 async def test_filters_pages_and_tenants(api: Any) -> None:

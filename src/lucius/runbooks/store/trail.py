@@ -42,7 +42,7 @@ ACTS = frozenset({
     "runbook-published", "runbook-retired", "automation-on", "automation-off", "source-confirmed", "batch-detected",
     "batch-advanced", "batch-cancelled", "batch-paused", "batch-resumed", "batch-rescheduled", "member-added",
     "member-removed", "member-retried", "init-retried", "member-move-confirmed", "member-move-kept",
-    "messages-sent-again",
+    "messages-sent-again", "phase-approved", "phase-refused",
 })  # fmt: skip
 """What somebody decides; the rest follows from it, or from time and results."""
 
