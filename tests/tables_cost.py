@@ -208,6 +208,8 @@ def ledger_calls(ledger: TablesLedger, driver: LedgerDriver, one: Job, ended: Jo
         Call("dismiss", A_CHANGE, lambda: ledger.dismiss(closing)),
         Call("closings", ONE_JOB, lambda: ledger.closings([failed[0].job_id])),
         Call("matching", A_PAGE, lambda: ledger.matching(JobFilter(tenants=("tenant-1",)), PAGE, None)),
+        Call("tally", Cost(2 * SHARDS + 2 * OPEN, 20 * OPEN + 100),
+             lambda: ledger.tally(JobFilter(status="FAILED_FINAL", unclosed=True), PAGE, 1_000)),
         Call("statuses", ONE_JOB, lambda: ledger.statuses([one.job_id])),
         Call("attempts", ONE_JOB, lambda: ledger.attempts(one.job_id)),
         Call("events", ONE_JOB, lambda: ledger.events(one.job_id, 0, 100)),

@@ -121,6 +121,24 @@ async def test_failed_jobs_are_redriven_after_a_canary(api: Any) -> None:
     assert (await preview(api, "redrive"))["count"] == 0
 
 
+async def test_preview_of_a_redrive_is_what_the_operation_acts_on(api: Any) -> None:
+    """Of those that were dismissed, whoever was redriven all the same is left out, as are those that were redriven."""
+    plain, dismissed, redriven, both = [await api.accepted(idempotency_key=str(number)) for number in range(4)]
+    for _ in range(4):
+        await api.fail()
+    for job_id in (dismissed, both):
+        address = f"/v1/admin/dead-letters/{job_id}:dismiss"
+        assert (await api.client.post(address, json={"reason": "known"})).status_code == 200
+    for job_id in (redriven, both):
+        assert (await api.client.post(f"/v1/jobs/{job_id}:redrive")).status_code == 202
+    seen = await preview(api, "redrive")
+    assert (seen["count"], [job["jobId"] for job in seen["sample"]]) == (2, sorted([plain, dismissed]))
+    assert (await preview(api, "redrive", status="CANCELLED"))["count"] == 0
+    operation = await created(api, "redrive", filter={})
+    await until(api, operation, "FINISHING", started=2)
+    assert {item["jobId"] for item in await outcomes(api, operation)} == {plain, dismissed}
+
+
 async def test_operation_stops_at_its_threshold_and_goes_on_when_resumed(api: Any) -> None:
     for _ in range(6):
         await api.accepted()

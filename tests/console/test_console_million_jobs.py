@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from statistics import median
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -27,7 +30,7 @@ FILTERS = (
     "tenant_id=tenant-3", "status=SUCCEEDED", "status=FAILED_FINAL", "tenant_id=tenant-4&status=FAILED_FINAL",
     "status=QUEUED", "waits_for=ACK", "request_type=OCR", "request_type=SIS", "created_from=2020-01-01T00:00:00Z",
     "created_to=2020-01-01T00:00:00Z", "error_signature=nothing", "correlation_id=nothing",
-    "tenant_id=tenant-3&idempotency_key=nothing",
+    "tenant_id=tenant-3&idempotency_key=nothing", "payload=customer=nothing",
 )  # fmt: skip
 CALLBACK_KEYS = "k1:0123456789abcdef0123456789abcdef"
 
@@ -70,11 +73,22 @@ def read_every_page(server: Server) -> dict[str, list[float]]:
     values = addresses.make_values(server, found[0]["jobId"], batch, "nobody")
     wanted = list(addresses.pages(values).values()) + [f"/jobs?{filters}" for filters in FILTERS]
     wanted.append("/tenants?window=week")
+    lost = server.client.get("/v1/jobs", params={"status": "FAILED_FINAL", "limit": 1}).json()["items"][0]
+    wanted.append(f"/operations/new?{urlencode({'action': 'redrive', 'error_signature': lost['error_signature']})}")
+    wanted.append("/operations/new?action=redrive&tenant_id=tenant-3")
     with signed_in(server, ADMIN) as client:
+        for filters in ("", "status=FAILED_FINAL", "tenant_id=tenant-3"):
+            wanted.append(second_page(client, f"/jobs?{filters}"))
         found = {path: [timed(client, path, server) for _ in range(1 + READINGS)] for path in wanted}
     for path, (first, *_) in found.items():
         print(f"{path}: first reading {first * 1000:.0f} ms")
     return {path: seconds for path, (_, *seconds) in found.items()}
+
+
+def second_page(client: httpx.Client, path: str) -> str:
+    older = re.search(r'href="/console(/jobs\?[^"]*cursor=[^"]*)"', client.get(f"/console{path}").text)
+    assert older, path
+    return unescape(older[1])
 
 
 def timed(client: httpx.Client, path: str, server: Server) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,10 +14,10 @@ import asyncpg
 import httpx
 import pytest
 from tests.console import console_addresses as addresses
-from tests.console.console_server import ADMIN
+from tests.console.console_server import ADMIN, INVOICE, SHIPPED
 from tests.console.recorded_reads import RecordedReads
 from tests.sql import many_jobs
-from tests.sql.many_jobs import JOBS, fill
+from tests.sql.many_jobs import JOBS, fill, job_id_of
 from tests.sql.test_list_plans import _have_a_million_rows, _nodes, plan_of, run
 
 from lucius.api.app import create_front
@@ -28,6 +29,7 @@ from lucius.sql.figure_tables import COUNTS_OF_PAST_HOURS
 from lucius.sql.postgres import PostgresDatabase
 from lucius.sql.schema import upgrade
 from lucius.sql.sqlite import SqliteDatabase
+from lucius.usecases.bulk_operations import SAMPLE_MAX
 
 FILLED = (*(table for table in many_jobs.TABLES if table != "batch_members"), "job_counts")
 LARGE = (*FILLED, "batch_members", "job_events", "job_attempts", "claims", "messages", "step_executions", "worker_jobs")
@@ -41,9 +43,12 @@ FILTERS = (
     "tenant_id=tenant-3", "tenant_id=early&status=SUCCEEDED", "status=QUEUED", "status=FAILED_FINAL",
     "waits_for=RESULT", "request_type=RARE",
     "created_from=2020-01-01T00:00:00Z&created_to=2021-01-01T00:00:00Z", "error_signature=x",
-    "correlation_id=order-7", "idempotency_key=k&tenant_id=tenant-3",
+    "correlation_id=order-7", "idempotency_key=k&tenant_id=tenant-3", "payload=customer=c-7",
+    f"cursor={job_id_of(JOBS // 2)}", f"status=FAILED_FINAL&cursor={job_id_of(JOBS // 2)}",
 )  # fmt: skip
 """Of the list of jobs; `tests/sql/test_list_plans.py` has every combination."""
+REDRIVES = ("", "&error_signature=x", "&tenant_id=tenant-3", "&created_from=2020-01-01T00:00:00Z")
+"""What is previewed."""
 ENVELOPE = {
     "tenant_id": "tenant-3", "request_type": "OCR", "input_ref": "https://documents.example/1.pdf",
     "output_ref": "https://documents.example/1.json", "payload": {"language": "en"}, "schema_version": "1",
@@ -64,6 +69,7 @@ async def show_every_page(settings: Settings, reads: RecordedReads) -> None:
         )  # fmt: skip
         shown = addresses.pages(values) | addresses.downloads(values)
         shown |= {f"/jobs?{filters}": f"/jobs?{filters}" for filters in FILTERS}
+        shown |= {(path := f"/operations/new?action=redrive{more}"): path for more in REDRIVES}
         for declared, path in shown.items():
             with reads.showing(declared):
                 answer = await client.get(f"/console{path}")
@@ -92,8 +98,14 @@ async def make_batch(client: httpx.AsyncClient, headers: dict[str, str]) -> tupl
 
 
 def settings_of(ledger: str, folder: Path) -> Settings:
+    registry = folder / "registry"
+    shutil.copytree(SHIPPED, registry)
+    (registry / "protocols" / "invoice.yaml").write_text(INVOICE)
     keys = ("k1:0123456789abcdef0123456789abcdef",)
-    return Settings(ledger=ledger, api_key=ADMIN, data=str(folder), callback_keys=keys, management_port="off")
+    return Settings(
+        ledger=ledger, api_key=ADMIN, data=str(folder), callback_keys=keys, management_port="off",
+        registry=str(registry),
+    )  # fmt: skip
 
 
 async def fill_counts(database: Database) -> None:
@@ -125,6 +137,9 @@ async def test_sqlite_reads_every_page_through_indexes(tmp_path: Path, monkeypat
                 if any(reads_all(step, fetch, plan) for step in plan):
                     wrong[f"{page}: {fetch.sql}"] = plan
     assert not wrong
+    previewed = reads.by_page[f"/operations/new?action=redrive{REDRIVES[0]}"].values()
+    named = [len(arg) for fetch in previewed for arg in fetch.args if isinstance(arg, list)]
+    assert max(named) <= SAMPLE_MAX, "jobs to act on are counted, only the first are read"
 
 
 def reads_all(step: str, fetch: Fetch, plan: list[str]) -> bool:

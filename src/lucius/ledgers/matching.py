@@ -27,4 +27,5 @@ def matches(job: Job, wanted: JobFilter, closing: Closing | None) -> bool:
         and (wanted.open_on is None or (job.engine == wanted.open_on and not job.is_terminal))
         and (not wanted.dead_letter or (job.status is JobStatus.FAILED_FINAL and closing is None))
         and (not wanted.dismissed or (closing is not None and closing.by is not None))
+        and (not wanted.unclosed or closing is None)
     )

@@ -47,6 +47,7 @@ from lucius.ports.ledger import (
     OutboxRow,
     Repairs,
     Saturated,
+    Tally,
     UnreadableJob,
     Webhook,
 )
@@ -250,6 +251,10 @@ class MemoryLedger:
     async def matching(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[JobKey]:
         found = await self.jobs(filter_, limit, before_id)
         return [JobKey(job.job_id, job.spec.tenant_id) for job in found if isinstance(job, Job)]
+
+    async def tally(self, filter_: JobFilter, oldest: int, limit: int) -> Tally:
+        found = await self.matching(filter_, len(self._jobs), None)
+        return Tally(min(len(found), limit), found[::-1][:oldest])
 
     async def statuses(self, job_ids: Sequence[str]) -> dict[str, str]:
         return {job_id: self._jobs[job_id].status.value for job_id in job_ids if job_id in self._jobs}

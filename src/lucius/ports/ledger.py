@@ -125,6 +125,8 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     """Only jobs that failed for good and have no `Closing`: nobody has redriven or dismissed them."""
     dismissed: bool = False
     """Only dead letters that were dismissed."""
+    unclosed: bool = False
+    """Only jobs without a `Closing`, whatever their state."""
     wait_cause: str | None = None
     """Only jobs that have not ended and wait for this: see `domain.waiting`."""
     open_on: str | None = None
@@ -194,6 +196,12 @@ class OpenGroups(Struct, frozen=True):
 class JobKey(Struct, frozen=True):
     job_id: str
     tenant_id: str
+
+
+class Tally(Struct, frozen=True):
+    jobs: int
+    """As many as match, but no more than was asked for."""
+    oldest: list[JobKey]
 
 
 class UnreadableJob(Struct, frozen=True):
@@ -306,6 +314,11 @@ class Ledger(AbstractAsyncContextManager["Ledger"], Protocol):
 
     async def matching(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[JobKey]:
         """Like `jobs`, but only who they are: many at little cost. Jobs that cannot be read are among them."""
+        ...
+
+    async def tally(self, filter_: JobFilter, oldest: int, limit: int) -> Tally:
+        """How many jobs match, `limit` at most, and who the `oldest` of them are, the oldest first. Jobs that cannot be
+        read are among them. In SQL it costs no more than to go along an index."""
         ...
 
     async def statuses(self, job_ids: Sequence[str]) -> dict[str, str]:

@@ -37,6 +37,7 @@ from lucius.ports.ledger import (
     OpenGroups,
     OutboxRow,
     Repairs,
+    Tally,
     UnreadableJob,
     Webhook,
 )
@@ -279,6 +280,10 @@ class FaultyLedger:
     async def matching(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[JobKey]:
         await self._meet()
         return await self.inside.matching(filter_, limit, before_id)
+
+    async def tally(self, filter_: JobFilter, oldest: int, limit: int) -> Tally:
+        await self._meet()
+        return await self.inside.tally(filter_, oldest, limit)
 
     async def statuses(self, job_ids: Sequence[str]) -> dict[str, str]:
         await self._meet()

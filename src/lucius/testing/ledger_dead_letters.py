@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lucius.domain.time import after
-from lucius.ports.ledger import Closing, JobFilter, Ledger
+from lucius.ports.ledger import Closing, JobFilter, JobKey, Ledger, Tally
 from lucius.testing.ledger_driver import LedgerDriver
 from lucius.testing.samples import ManualClock
 
@@ -47,6 +47,20 @@ class LedgerDeadLetters:
         assert await ledger.closings([job.job_id]) == {job.job_id: closing}
         assert await driver.read(job) == job
         assert [one.job_id for one in await ledger.jobs(JobFilter(status="FAILED_FINAL"), 10, None)] == [job.job_id]
+
+    async def test_unclosed_jobs_are_those_that_nobody_redrove_or_dismissed(
+        self, ledger: Ledger, clock: ManualClock
+    ) -> None:
+        driver = LedgerDriver(ledger, clock)
+        redriven, dismissed, free = [await driver.fail(await driver.create()) for _ in range(3)]
+        cancelled, again = [await driver.cancel(await driver.create()) for _ in range(2)]
+        await driver.create(redrive_of=redriven.job_id)
+        await driver.create(redrive_of=again.job_id)
+        await ledger.dismiss(Closing(job_id=dismissed.job_id, at=clock.now(), by="ann", reason="sent by mistake"))
+        for status, job in (("FAILED_FINAL", free), ("CANCELLED", cancelled)):
+            wanted = JobFilter(statuses=(status,), unclosed=True)
+            assert [key.job_id for key in await ledger.matching(wanted, 10, None)] == [job.job_id]
+            assert await ledger.tally(wanted, 5, 10) == Tally(1, [JobKey(job.job_id, job.spec.tenant_id)])
 
     async def test_closings_go_with_their_job(self, ledger: Ledger, clock: ManualClock) -> None:
         driver = LedgerDriver(ledger, clock)

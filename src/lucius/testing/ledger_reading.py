@@ -7,7 +7,7 @@ from lucius.domain.inputs import DeadlinePassed, DispatchDue, PauseAsked, Publis
 from lucius.domain.job import Job, JobStatus
 from lucius.domain.signature import error_signature
 from lucius.domain.time import after
-from lucius.ports.ledger import HeldLine, JobFilter, JobKey, Ledger, OutboxRow, UnreadableJob
+from lucius.ports.ledger import HeldLine, JobFilter, JobKey, Ledger, OutboxRow, Tally, UnreadableJob
 from lucius.testing.ledger_driver import LedgerDriver, ack, heartbeat, published, result
 from lucius.testing.samples import START, ManualClock, claim_of
 
@@ -249,6 +249,25 @@ class LedgerReading:
         assert await ledger.matching(wanted, 2, expected[1].job_id) == expected[2:4]
         assert await ledger.matching(JobFilter(tenants=()), 10, None) == []
 
+    async def test_tally_counts_the_jobs_of_a_list_and_names_the_oldest(
+        self, ledger: Ledger, clock: ManualClock
+    ) -> None:
+        jobs = await self._shelf(ledger, clock)
+        found = await ledger.tally(JobFilter(statuses=("FAILED_FINAL", "DISPATCHING")), 2, 100)
+        assert found == Tally(6, [JobKey(jobs[place].job_id, jobs[place].spec.tenant_id) for place in (0, 2)])
+        for wanted in (
+            JobFilter(),
+            JobFilter(tenants=()),
+            JobFilter(tenants=("acme", "globex"), status="SUCCEEDED"),
+            JobFilter(request_type="SIS", tenants=("acme",)),
+            JobFilter(error_signature=error_signature(jobs[3])),
+            JobFilter(created_from=after(START, 2), created_to=after(START, 5)),
+            JobFilter(status="QUEUED"),
+        ):
+            keys = await ledger.matching(wanted, 100, None)
+            assert await ledger.tally(wanted, 3, 100) == Tally(len(keys), keys[::-1][:3])
+            assert await ledger.tally(wanted, 0, 2) == Tally(min(2, len(keys)), [])
+
     async def test_matching_is_exact_at_both_ends_of_a_range_of_time(self, ledger: Ledger, clock: ManualClock) -> None:
         driver = LedgerDriver(ledger, clock)
         jobs = []
@@ -259,6 +278,8 @@ class LedgerReading:
         found = await ledger.matching(between, 10, None)
         assert [key.job_id for key in found] == [jobs[place].job_id for place in (3, 2, 1)]
         assert [key.job_id for key in await ledger.matching(between, 2, None)] == [jobs[3].job_id, jobs[2].job_id]
+        assert await ledger.tally(between, 2, 10) == Tally(3, found[:0:-1])
+        assert (await ledger.tally(between, 0, 2)).jobs == 2
 
     async def test_statuses_and_claims_are_found_for_many_jobs(self, ledger: Ledger, clock: ManualClock) -> None:
         driver = LedgerDriver(ledger, clock)

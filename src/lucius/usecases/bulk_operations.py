@@ -9,6 +9,7 @@ from functools import partial
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from lucius.domain.bulk_operation import (
     APPLIES_TO,
@@ -24,11 +25,11 @@ from lucius.domain.bulk_operation import (
     settled,
 )
 from lucius.domain.errors import CallerError, InfrastructureError
-from lucius.domain.job import Job
+from lucius.domain.job import Job, JobStatus
 from lucius.domain.time import Instant
 from lucius.ports.bulk_operations import BulkItem, BulkOperations
 from lucius.ports.clock import Clock
-from lucius.ports.ledger import JobFilter, JobKey, Ledger, LedgerUnavailable
+from lucius.ports.ledger import JobFilter, JobKey, Ledger, LedgerUnavailable, Tally
 from lucius.ports.observer import Observer
 from lucius.usecases.operate import first_redrive_claim
 
@@ -77,18 +78,18 @@ class Bulk:
 
     async def preview(self, action: BulkAction, filter_: BulkFilter) -> Preview:
         """Exactly how many jobs an operation would act on now, and the first of them."""
-        keys = await self._select_all(action, filter_)
-        oldest = [key.job_id for key in keys[: -SAMPLE_MAX - 1 : -1]]
+        found = await self._tally(action, filter_)
+        oldest = [key.job_id for key in found.oldest]
         try:
             jobs = await self._ledger.load(oldest)
         except LedgerUnavailable as error:
             raise InfrastructureError.unavailable(str(error)) from error
-        return Preview(count=len(keys), sample=[jobs[job_id] for job_id in oldest if job_id in jobs])
+        return Preview(count=found.jobs, sample=[jobs[job_id] for job_id in oldest if job_id in jobs])
 
     async def create(self, wish: BulkWish, by: str, key: str | None) -> tuple[BulkOperation, bool]:
         """A new operation, or the one that was created with the same key; and whether it was created before."""
         check_status(wish.action, wish.filter)
-        await self._select_all(wish.action, wish.filter)
+        await self._tally(wish.action, wish.filter)
         now = self._clock.now()
         operation = BulkOperation(
             operation_id=self._clock.job_id(),
@@ -143,20 +144,35 @@ class Bulk:
         self._observer.operation_changed(operation.filter.tenants)
         return operation
 
-    async def _select_all(self, action: BulkAction, filter_: BulkFilter) -> list[JobKey]:
+    async def _tally(self, action: BulkAction, filter_: BulkFilter) -> Tally:
+        """How many jobs an operation would act on now, and the first of them: counted, not read."""
         check_status(action, filter_)
-        wanted = job_filter(action, filter_)
+        wanted, most = job_filter(action, filter_), self._jobs_max + 1
+        if action is BulkAction.REDRIVE:
+            wanted = replace(wanted, unclosed=True)
+        try:
+            found = await self._ledger.tally(wanted, SAMPLE_MAX, most)
+        except LedgerUnavailable as error:
+            raise InfrastructureError.unavailable(str(error)) from error
+        if action is BulkAction.REDRIVE and JobStatus.FAILED_FINAL in (wanted.statuses or ()):
+            dismissed = await self._dismissed(replace(wanted, unclosed=False, dismissed=True), most - found.jobs)
+            oldest = sorted([*found.oldest, *dismissed], key=lambda key: key.job_id)[:SAMPLE_MAX]
+            found = Tally(found.jobs + len(dismissed), oldest)
+        if found.jobs > self._jobs_max:
+            detail = f"the filter matches more than {self._jobs_max} jobs, the maximum of one operation: narrow it"
+            raise CallerError.of("ENVELOPE_INVALID", f"{detail} by tenant, request type or time", "/filter")
+        return found
+
+    async def _dismissed(self, wanted: JobFilter, most: int) -> list[JobKey]:
+        """Dead letters that somebody has dismissed and nobody has redriven: few, and only their claims tell."""
         found: list[JobKey] = []
         before_id: str | None = None
-        while True:
-            page, last = await next_page(self._ledger, action, wanted, before_id)
+        while len(found) < most:
+            page, before_id = await next_page(self._ledger, BulkAction.REDRIVE, wanted, before_id)
             found += page
-            if len(found) > self._jobs_max:
-                detail = f"the filter matches more than {self._jobs_max} jobs, the maximum of one operation: narrow it"
-                raise CallerError.of("ENVELOPE_INVALID", f"{detail} by tenant, request type or time", "/filter")
-            if last is None:
-                return found
-            before_id = last
+            if before_id is None:
+                break
+        return found
 
 
 def _steered(operation: BulkOperation, move: BulkMove, now: Instant, by: str, reason: str | None) -> BulkOperation:
@@ -196,8 +212,12 @@ async def next_page(
         last = keys[-1].job_id if len(keys) == PAGE_JOBS else None
         if action is not BulkAction.REDRIVE or not keys:
             return keys, last
-        claims = {first_redrive_claim(key.job_id): key for key in keys}
-        redriven = await ledger.find_claims(list(claims))
-        return [key for claim, key in claims.items() if claim not in redriven], last
+        closings = await ledger.closings([key.job_id for key in keys])
+        redriven = {closing.job_id for closing in closings.values() if closing.redriven_as is not None}
+        # The closing of a job that was dismissed does not say whether it was redriven all the same; its claim does.
+        claims = {first_redrive_claim(one.job_id): one.job_id for one in closings.values() if one.by is not None}
+        if claims:
+            redriven.update(claims[claim] for claim in await ledger.find_claims(list(claims)))
+        return [key for key in keys if key.job_id not in redriven], last
     except LedgerUnavailable as error:
         raise InfrastructureError.unavailable(str(error)) from error

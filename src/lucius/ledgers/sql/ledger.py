@@ -17,7 +17,7 @@ from lucius.ledgers.sql import documents, figures, rows, statements
 from lucius.ledgers.sql.audit import note_act, note_dismissal
 from lucius.ledgers.sql.commit import BusScript, NoticesOf, commit_script
 from lucius.ledgers.sql.commit_at_once import commit_at_once_script
-from lucius.ledgers.sql.lists import list_jobs, matching_jobs
+from lucius.ledgers.sql.lists import list_jobs, matching_jobs, tally_jobs
 from lucius.ledgers.sql.loading import Policies, load_script, read_or_report
 from lucius.ledgers.sql.upkeep import prunable_script, prune_audit_script, prune_script, repair_script
 from lucius.ledgers.step_times import step_millis_of_jobs
@@ -37,6 +37,7 @@ from lucius.ports.ledger import (
     OpenGroups,
     OutboxRow,
     Repairs,
+    Tally,
     UnreadableJob,
     Webhook,
 )
@@ -202,6 +203,9 @@ class SqlLedger:
 
     async def matching(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[JobKey]:
         return await self._scan(lambda: matching_jobs(filter_, limit, before_id, self._policies))
+
+    async def tally(self, filter_: JobFilter, oldest: int, limit: int) -> Tally:
+        return await self._scan(lambda: tally_jobs(filter_, oldest, limit, self._policies))
 
     async def statuses(self, job_ids: Sequence[str]) -> dict[str, str]:
         return {row[0]: row[1] for row in await self._fetch(statements.STATUSES, list(job_ids))}

@@ -20,13 +20,14 @@ from lucius.ledgers.sql import statements
 from lucius.ledgers.sql.loading import Policies, load_script
 from lucius.ledgers.sql.rows import claim_key
 from lucius.ledgers.sql.statements import BY_CORRELATION, BY_SEARCH_VALUE, JOBS, JobSource
-from lucius.ports.ledger import JobFilter, JobKey, UnreadableJob
+from lucius.ports.ledger import JobFilter, JobKey, Tally, UnreadableJob
 from lucius.sql.database import Fetch, Script
 
 OPEN: tuple[str | None, ...] = tuple(status.value for status in JobStatus if status not in JOB_TERMINAL)
 OWN_ID = ""
 """Stands for the correlation id of a job that was given none."""
 _SMALLEST_ID = "00000000-0000-0000-0000-000000000000"
+EDGE_PAGE = 1_000
 ID_LEAD_MILLIS = 1_000
 """How far the moment in a job's id may be from its `created_at`: the two are taken one right after the other."""
 
@@ -64,6 +65,46 @@ def matching_jobs(filter_: JobFilter, limit: int, before_id: str | None, policie
     return found
 
 
+def tally_jobs(filter_: JobFilter, oldest: int, limit: int, policies: Policies) -> Script[Tally]:
+    """Counted by id alone. A range of time is a range of ids but for its ends, whose jobs are read."""
+    outside: set[str] = set()
+    for end in {filter_.created_from, filter_.created_to} - {None}:
+        close = replace(filter_, created_from=end, created_to=end)
+        before_id: str | None = None
+        while True:
+            ids = yield from _page_of_ids(close, EDGE_PAGE, before_id)
+            page = (yield from load_script(ids, policies)) if ids else []
+            outside.update(job.job_id for job in page if not _is_within(job, filter_) and _may_be_within(job, filter_))
+            if len(ids) < EDGE_PAGE:
+                break
+            before_id = ids[-1]
+    parts = yield from _parts(filter_)
+    jobs, most = 0, limit + len(outside)
+    for one, tenant_id, owners in parts:
+        if jobs < most:
+            jobs += (yield count_of_ids(one, tenant_id, most - jobs, owners))[0][0]
+    found: list[str] = []
+    after_id: str | None = None
+    while len(found) < oldest:
+        wanted = oldest - len(found)
+        ids = yield from _page_of_ids(filter_, wanted, after_id, oldest_first=True)
+        found += [job_id for job_id in ids if job_id not in outside]
+        if len(ids) < wanted:
+            break
+        after_id = ids[-1]
+    tenants = {row[0]: row[1] for row in (yield Fetch(statements.TENANTS, [found]))} if found else {}
+    return Tally(jobs - len(outside), [JobKey(job_id, tenants[job_id]) for job_id in found])
+
+
+def _may_be_within(job: Job | UnreadableJob, filter_: JobFilter) -> bool:
+    """Whether its id is in the range of ids."""
+    first, end = filter_.created_from, filter_.created_to
+    lead = ID_LEAD_MILLIS
+    return (first is None or job.job_id >= first_id_at(first - lead)) and (
+        end is None or job.job_id < first_id_at(end + lead)
+    )
+
+
 def _is_close_to_an_end(job_id: str, filter_: JobFilter) -> bool:
     lead = ID_LEAD_MILLIS
     return any(
@@ -72,10 +113,23 @@ def _is_close_to_an_end(job_id: str, filter_: JobFilter) -> bool:
     )
 
 
-def _page_of_ids(filter_: JobFilter, limit: int, before_id: str | None) -> Script[list[str]]:
-    """With several tenants or states, one page of each is read and the newest of them all are taken: one index serves
-    them."""
+def _page_of_ids(
+    filter_: JobFilter, limit: int, beyond_id: str | None, oldest_first: bool = False
+) -> Script[list[str]]:
+    """With several tenants or states, one page of each is read and the first of them all are taken: one index serves
+    them. `beyond_id`: where the page before it ended."""
     ids: list[str] = []
+    for one, tenant_id, owners in (yield from _parts(filter_)):
+        ids += [row[0] for row in (yield page_of_ids(one, tenant_id, limit, beyond_id, owners, oldest_first))]
+    return sorted(ids, reverse=not oldest_first)[:limit]
+
+
+_Part = tuple[JobFilter, str | None, list[str] | None]
+"""A filter on one state, a tenant or None, and the only jobs that may match, if they are known."""
+
+
+def _parts(filter_: JobFilter) -> Script[list[_Part]]:
+    """No job is in two of them."""
     statuses: tuple[str | None, ...] = (filter_.status,) if filter_.statuses is None else filter_.statuses
     if filter_.wait_cause is not None and statuses == (None,):
         statuses = OPEN  # Found through the index by status.
@@ -84,12 +138,12 @@ def _page_of_ids(filter_: JobFilter, limit: int, before_id: str | None) -> Scrip
         owners = yield from _accepted_under(filter_.idempotency_key, filter_.tenants)
         if not owners:
             return []
-    for tenant_id in (None,) if filter_.tenants is None else filter_.tenants:
-        for status in statuses:
-            for one in _by_correlation(replace(filter_, status=status)):
-                page = yield page_of_ids(one, tenant_id, limit, before_id, owners)
-                ids += [row[0] for row in page]
-    return sorted(ids, reverse=True)[:limit]
+    return [
+        (one, tenant_id, owners)
+        for tenant_id in ((None,) if filter_.tenants is None else filter_.tenants)
+        for status in statuses
+        for one in _by_correlation(replace(filter_, status=status))
+    ]
 
 
 def _accepted_under(key: str, tenants: tuple[str, ...] | None) -> Script[list[str]]:
@@ -110,9 +164,32 @@ def _by_correlation(filter_: JobFilter) -> tuple[JobFilter, ...]:
 
 
 def page_of_ids(
-    filter_: JobFilter, tenant_id: str | None, limit: int, before_id: str | None, owners: list[str] | None = None
+    filter_: JobFilter,
+    tenant_id: str | None,
+    limit: int,
+    beyond_id: str | None,
+    owners: list[str] | None = None,
+    oldest_first: bool = False,
 ) -> Fetch:
-    """`owners`: only these jobs."""
+    """`beyond_id`: where the page before it ended. `owners`: only these jobs."""
+    after_id, before_id = (beyond_id, None) if oldest_first else (None, beyond_id)
+    source, conditions, args = _conditions(filter_, tenant_id, limit, after_id, before_id, owners)
+    return Fetch(statements.list_job_ids(source, conditions, oldest_first), args)
+
+
+def count_of_ids(filter_: JobFilter, tenant_id: str | None, limit: int, owners: list[str] | None = None) -> Fetch:
+    source, conditions, args = _conditions(filter_, tenant_id, limit, None, None, owners)
+    return Fetch(statements.count_job_ids(source, conditions), args)
+
+
+def _conditions(
+    filter_: JobFilter,
+    tenant_id: str | None,
+    limit: int,
+    after_id: str | None,
+    before_id: str | None,
+    owners: list[str] | None,
+) -> tuple[JobSource, list[str], list[Any]]:
     conditions: list[str] = []
     args: list[Any] = [limit]
 
@@ -138,7 +215,7 @@ def page_of_ids(
     if status is not None:
         add("status = {}", status)
         conditions.append(_index_part(status, is_alone=tenant_id is None and filter_.request_type is None))
-    if filter_.dead_letter:
+    if filter_.dead_letter or filter_.unclosed:
         conditions.append(statements.NOT_CLOSED)
     if filter_.dismissed:
         conditions.append(statements.DISMISSED)
@@ -147,6 +224,8 @@ def page_of_ids(
     if filter_.error_signature is not None:
         add("error_signature = {} AND error_signature IS NOT NULL", filter_.error_signature)
     starts = [] if filter_.created_from is None else [first_id_at(filter_.created_from - ID_LEAD_MILLIS)]
+    if after_id is not None:
+        starts.append(after_id + "0")  # Ids have one length, so every larger one comes after this.
     ends = [] if before_id is None else [before_id]
     if filter_.created_to is not None:
         ends.append(first_id_at(filter_.created_to + ID_LEAD_MILLIS))
@@ -167,7 +246,7 @@ def page_of_ids(
         add("engine = {} AND engine <> 'outbox' AND completed_at IS NULL", filter_.open_on)
     if ends:
         add_bound("<", min(ends))
-    return Fetch(statements.list_job_ids(source, conditions), args)
+    return source, conditions, args
 
 
 def _add_search(filter_: JobFilter, tenant_id: str | None, add: Callable[..., None]) -> JobSource:

@@ -307,11 +307,21 @@ HAS_SEARCH_VALUE = (
 )
 
 
-def list_job_ids(source: JobSource, conditions: list[str]) -> str:
-    """A page of ids, newest first; the conditions are fixed texts with numbered arguments."""
+def list_job_ids(source: JobSource, conditions: list[str], oldest_first: bool = False) -> str:
+    """A page of ids, newest first unless said otherwise; the conditions are fixed texts with numbered arguments."""
+    order = "ASC" if oldest_first else "DESC"
+    return f"SELECT {source.job_id} {_from(source, conditions)} ORDER BY {source.job_id} {order} LIMIT $1"
+
+
+def count_job_ids(source: JobSource, conditions: list[str]) -> str:
+    """How many there are, $1 at most."""
+    return f"SELECT COUNT(*) FROM (SELECT 1 {_from(source, conditions)} LIMIT $1) AS counted"
+
+
+def _from(source: JobSource, conditions: list[str]) -> str:
     conditions = [*source.conditions, *conditions]
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    return f"SELECT {source.job_id} FROM {source.tables}{where} ORDER BY {source.job_id} DESC LIMIT $1"
+    return f"FROM {source.tables}{where}"
 
 
 def list_audit_ids(conditions: list[str]) -> str:

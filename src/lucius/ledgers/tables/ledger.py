@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial, wraps
 from types import TracebackType
@@ -46,6 +46,7 @@ from lucius.ports.ledger import (
     OpenGroups,
     OutboxRow,
     Repairs,
+    Tally,
     UnreadableJob,
     Webhook,
 )
@@ -57,6 +58,8 @@ log = logging.getLogger("lucius.ledger")
 
 LOGGED_IDS_MAX = 1_000
 EVENTS_OF_JOB_MAX = 1_000_000
+TALLY_PAGE = 200
+"""Jobs that are read at once in order to be counted."""
 
 
 def _asks_azure(
@@ -283,6 +286,20 @@ class TablesLedger:
     async def matching(self, filter_: JobFilter, limit: int, before_id: str | None) -> list[JobKey]:
         found = await self.jobs(filter_, limit, before_id)
         return [JobKey(job.job_id, job.spec.tenant_id if isinstance(job, Job) else job.tenant_id) for job in found]
+
+    @_asks_azure
+    async def tally(self, filter_: JobFilter, oldest: int, limit: int) -> Tally:
+        """A page at a time, and no further than `limit`: what counts is each job's own row."""
+        jobs, last = 0, deque[JobKey](maxlen=oldest)
+        before_id: str | None = None
+        while jobs <= limit:
+            page = await self.matching(filter_, TALLY_PAGE, before_id)
+            jobs += len(page)
+            last.extend(page)
+            if len(page) < TALLY_PAGE:
+                break
+            before_id = page[-1].job_id
+        return Tally(min(jobs, limit), [*reversed(last)])
 
     @_asks_azure
     async def inflight(self) -> dict[str, int]:

@@ -44,10 +44,10 @@ def plan_of(filter_: JobFilter) -> Plan:
         return Plan([hints.by_correlation(filter_.correlation_id)], ("correlation_id",))
     if filter_.search is not None:
         return Plan([hints.by_search_value(filter_.search)], ("search",))
-    if filter_.error_signature is not None:
-        return Plan([hints.by_signature(filter_.error_signature)], ("error_signature",))
     if filter_.dismissed:
         return Plan(["DISMISSED"], ("dismissed",))
+    if filter_.error_signature is not None:
+        return Plan([hints.by_signature(filter_.error_signature)], ("error_signature",))
     if filter_.dead_letter:
         if tenants is None:
             return Plan(["DEAD"], ("dead_letter",))
