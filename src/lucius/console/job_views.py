@@ -20,7 +20,7 @@ NAME_CHARS_MAX = 60
 QUERY_CHARS_MAX = 8_000
 FILTERS = (
     "tenant_id", "status", "request_type", "created_from", "created_to", "error_signature", "waits_for",
-    "correlation_id", "idempotency_key", "payload",
+    "correlation_id", "idempotency_key", "payload", "job_id_prefix",
 )  # fmt: skip
 
 COLUMNS = {

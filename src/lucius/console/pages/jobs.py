@@ -34,7 +34,7 @@ COLUMNS = (
     "idempotency_key", "correlation_id", "error_code", "error_message", "error_signature",
 )  # fmt: skip
 NOT_A_FILTER = ("cursor", "format")
-NOT_FOR_OPERATIONS = {"waits_for", "correlation_id", "idempotency_key", "payload"}
+NOT_FOR_OPERATIONS = {"waits_for", "correlation_id", "idempotency_key", "payload", "job_id_prefix"}
 
 _encode = msgspec.json.Encoder().encode
 
@@ -56,7 +56,7 @@ async def _frame(view: View) -> Mapping[str, Any]:
         "causes": CAUSES,
         "request_types": sorted(view.context.registry.snapshot().request_types),
         "actions": [action.value for action in BulkAction] if view.visitor.may("operate") else [],
-        "can_act": not given.keys() & NOT_FOR_OPERATIONS,
+        "can_act": not given.keys() & NOT_FOR_OPERATIONS and "," not in given.get("status", ""),
         "searchable": searchable_fields(view.call),
         "formats": FORMATS,
         "export_max": EXPORT_JOBS_MAX,
