@@ -75,6 +75,7 @@ def test_overview_counts_and_leads_to_what_waits(server: Server, open_tab: OpenT
     tab = open_tab(ADMIN)
     tab.page.mouse.move(0, 0)  # What is under the pointer holds still.
     tab.until_live()
+    assert "accepted before and failed since is counted, and not listed" in tab.text("#piece-counts")
     for words in ("What waits now", "Accepted, ended, failed", "Lanes, the last hour", "ledger: ok"):
         assert words in tab.text()
     waiting = server.submit(tenant_id="waiting-tenant")

@@ -76,6 +76,7 @@ def test_tenants_are_counted_and_lead_to_their_jobs(server: Server, open_tab: Op
     cells = dict(zip(names, row.locator("td.num").all(), strict=True))
     shown = {name: cell.inner_text() for name, cell in cells.items()}
     assert (shown["accepted"], shown["ended"], shown["failed"], shown["refused"]) == ("3", "2", "1", "0")
+    assert "Ended and failed are jobs that ended in that time" in tab.text("#piece-tenants")
     cells["failed"].locator("a").click()
     tab.page.wait_for_selector(f"#piece-list :text('{scene['failed']}')")
 
