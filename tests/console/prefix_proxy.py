@@ -16,6 +16,9 @@ DROPPED = frozenset({"transfer-encoding", "connection", "content-length", "conte
 class Proxy(ThreadingHTTPServer):
     daemon_threads = True
     target = ""
+    prefix = PREFIX
+    is_cut = False
+    """Whether it drops every connection, also those that are open as soon as something comes."""
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A browser that goes away is no error here."""
@@ -31,13 +34,15 @@ class Handler(BaseHTTPRequestHandler):
         self._forward()
 
     def _forward(self) -> None:
-        if not self.path.startswith(f"{PREFIX}/"):
+        assert isinstance(self.server, Proxy)
+        if self.server.is_cut:
+            return
+        if not self.path.startswith(f"{self.server.prefix}/"):
             self.send_error(404)
             return
-        assert isinstance(self.server, Proxy)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         headers = {name: value for name, value in self.headers.items() if name.lower() not in {"host", *DROPPED}}
-        address = f"{self.server.target}{self.path.removeprefix(PREFIX)}"
+        address = f"{self.server.target}{self.path.removeprefix(self.server.prefix)}"
         try:
             with httpx.stream(self.command, address, content=body, headers=headers, timeout=60) as answer:
                 self.send_response(answer.status_code)
@@ -46,6 +51,8 @@ class Handler(BaseHTTPRequestHandler):
                         self.send_header(name, value)
                 self.end_headers()
                 for piece in answer.iter_raw():
+                    if self.server.is_cut:
+                        return
                     self.wfile.write(piece)
         except (httpx.HTTPError, OSError):
             self.close_connection = True
@@ -55,8 +62,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def prefix_proxy() -> Iterator[Proxy]:
+def prefix_proxy(prefix: str = PREFIX) -> Iterator[Proxy]:
     proxy = Proxy(("127.0.0.1", 0), Handler)
+    proxy.prefix = prefix
     thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     yield proxy

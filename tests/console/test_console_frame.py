@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -50,6 +54,20 @@ def test_link_signs_in_once_and_only_when_the_button_is_pressed(server: Server, 
     again = httpx.post(link)
     assert again.status_code == 401
     assert "was used" in again.text
+
+
+def test_command_prints_a_link_that_signs_in_as_its_key(server: Server) -> None:
+    command = [str(Path(sys.executable).with_name("lucius")), "--url", server.url, "console", "link"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LUCIUS_")}
+    ran = subprocess.run(
+        command, env=environment | {"LUCIUS_API_KEY": READER}, capture_output=True, text=True, timeout=60
+    )
+    assert ran.returncode == 0, ran.stderr
+    (link,) = ran.stdout.split()
+    with httpx.Client(follow_redirects=True) as client:
+        assert "This link signs you in once" in client.get(link).text
+        assert "key:reader" in client.post(link).text
+    assert httpx.post(link).status_code == 401, "it is used"
 
 
 def test_key_signs_in_and_leads_where_the_visitor_wanted_to_go(server: Server, open_tab: OpenTab) -> None:

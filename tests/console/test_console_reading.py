@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import httpx
@@ -14,6 +15,7 @@ import pytest
 from tests.console.batch_scenario import Batch, runbook
 from tests.console.console_browser import OpenTab, Tab
 from tests.console.console_server import ADMIN, OPERATOR, READER, Server
+from tests.console.prefix_proxy import prefix_proxy
 from tests.console.test_console_pages import unique
 
 from lucius.console.site import site_of
@@ -22,6 +24,7 @@ from lucius.settings import Settings, SettingsError
 TOKYO = {"timezone_id": "Asia/Tokyo"}
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
+FOCUSES_MAX = 60
 TOP = "element => element.getBoundingClientRect().top"
 
 
@@ -101,6 +104,79 @@ def test_hidden_tab_rests_and_catches_up(server: Server, open_tab: OpenTab) -> N
     assert [url for url in asked if "piece=" in url] == []
     hidden.page.evaluate(HIDE, False)
     hidden.page.wait_for_selector("#piece-state .headline:has-text('paused')")
+
+
+def test_banner_of_a_lost_stream_goes_when_it_is_back(server: Server, open_tab: OpenTab) -> None:
+    tenant = f"back-{uuid.uuid4().hex[:8]}"
+    with prefix_proxy("") as proxy:
+        proxy.target = server.url
+        tab = open_tab(READER, url=f"http://127.0.0.1:{proxy.server_port}")
+        tab.expected += ("net::ERR", "Failed to fetch", "network error")
+        tab.page.mouse.move(0, 0)  # A list under the pointer holds still.
+        tab.go(f"/jobs?tenant_id={tenant}")
+        tab.until_live()
+        assert not tab.page.is_visible("#lost")
+        proxy.is_cut = True
+        job_id = server.submit(tenant_id=tenant)
+        tab.page.wait_for_selector("#lost:visible")
+        assert job_id not in tab.text("#piece-list")
+        proxy.is_cut = False
+        tab.page.wait_for_selector("#lost", state="hidden")
+        tab.until_live()
+        tab.page.wait_for_selector(f"#piece-list :text('{job_id}')")  # What was missed is read.
+        tab.page.context.close()
+
+
+def test_note_of_a_step_is_shown_as_text(server: Server, open_tab: OpenTab) -> None:
+    job_id, note = server.submit(), "<img src=x onerror=alert(1)> <b>page</b> {{7*7}} \u202e3 of 9"
+    directive = server.take(job_id)
+    server.call_back("ack", directive, status="ACKED")
+    server.call_back("heartbeat", directive, progress=0.3, note=note)
+    tab = open_tab(READER)
+    tab.go(f"/jobs/{job_id}")
+    shown = tab.text("#piece-state tr.step-row")
+    assert "<img src=x onerror=alert(1)> <b>page</b> {{7*7}}" in shown
+    assert "30 % done" in shown
+    assert tab.page.locator("#piece-state img, #piece-state tr.step-row b").count() == 0
+
+
+FOCUSED = """() => {
+  const one = document.activeElement;
+  return one === window.kept ? "kept" : one.id || one.textContent.trim();
+}"""
+
+
+def focus_by_keyboard(tab: Tab, wanted: str) -> list[str]:
+    """Press Tab until this element, named by its id, has the focus; what had it before. `kept` is `window.kept`."""
+    passed: list[str] = []
+    while wanted not in passed and len(passed) < FOCUSES_MAX:
+        tab.page.keyboard.press("Tab")
+        passed.append(tab.page.evaluate(FOCUSED))
+    assert passed[-1] == wanted, passed
+    return passed[:-1]
+
+
+def test_keyboard_alone_pauses_and_keeps_its_place_while_a_piece_changes(server: Server, open_tab: OpenTab) -> None:
+    tenant = f"keys-{uuid.uuid4().hex[:8]}"
+    tab = open_tab(READER)
+    tab.page.mouse.move(0, 0)
+    tab.go("/")
+    tab.until_live()
+    assert focus_by_keyboard(tab, "pause")[0] == "Skip to the content"
+    assert tab.page.locator("#pause").evaluate("one => getComputedStyle(one).outlineStyle") != "none"
+    for words, pressed in (("Continue", "true"), ("Pause", "false")):
+        tab.page.keyboard.press("Enter")
+        assert (tab.text("#pause"), tab.page.get_attribute("#pause", "aria-pressed")) == (words, pressed)
+    counts = tab.page.locator("#piece-counts tbody a").first
+    counts.evaluate("link => { window.kept = link; }")
+    before = counts.inner_text()
+    focus_by_keyboard(tab, "kept")
+    server.submit(tenant_id=tenant)
+    tab.page.wait_for_function("before => window.kept.textContent !== before", arg=before)
+    assert tab.page.evaluate(FOCUSED) == "kept"
+    tab.page.keyboard.press("Enter")
+    tab.page.wait_for_selector(f"#piece-list :text('{tenant}')")
+    assert "created_from=" in tab.page.url
 
 
 def test_command_is_copied_as_envelope_curl_and_lucius(server: Server, open_tab: OpenTab) -> None:

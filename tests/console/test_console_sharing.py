@@ -21,13 +21,15 @@ from tests.console.test_console_pages import signed_in
 from lucius.api.app import create_front
 from lucius.app_context import AppContext
 from lucius.bootstrap import open_app
-from lucius.console import console_routes
+from lucius.console import console_routes, stream
 from lucius.console.frame import Frame
 from lucius.console.pieces import Pieces
 from lucius.console.stream import PER_SESSION_MAX
 from lucius.ports.ledger import LedgerUnavailable
 from lucius.settings import Settings
+from lucius.testing.samples import ShiftedClock
 from lucius.usecases.changes import DEBOUNCE_SECONDS, TOLD_PER_SECOND_MAX, Changes
+from lucius.usecases.lane_history import MINUTES
 from lucius.usecases.waits import WaitKind
 
 VIEWERS = 20
@@ -171,6 +173,46 @@ async def test_the_more_follow_the_less_often_each_is_told() -> None:
         for one in crowd:
             one.__exit__(None, None, None)
         assert changes.pause_seconds < DEBOUNCE_SECONDS
+
+
+async def test_quiet_stream_shows_that_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a proxy between would end it, and nobody would know a connection that is gone from a quiet one."""
+    assert stream.SSE_KEEPALIVE_SECONDS == 15
+    monkeypatch.setattr(stream, "SSE_KEEPALIVE_SECONDS", 0.2)
+    monkeypatch.setattr(stream, "LOOK_SECONDS", 0.05)
+    async with console(tmp_path) as (context, transport):
+        viewer = await visitor(transport, ACME)
+        asyncio.get_running_loop().call_later(1.0, context.stopping.set)
+        lines = (await viewer.get("/console/stream?names=jobs")).text.splitlines()
+        assert lines[:3] == ["retry: 1000", ": connected", ""]
+        assert set(lines[3:]) == {": still here", ""}
+        await viewer.aclose()
+
+
+async def test_sample_of_a_lane_is_a_cell_of_the_heat_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    envelope = {
+        "tenant_id": "acme", "request_type": "OCR", "input_ref": "https://documents.example/1.pdf",
+        "output_ref": "https://documents.example/1.json", "payload": {"language": "en"}, "schema_version": "1",
+    }  # fmt: skip
+    async with console(tmp_path) as (context, transport):
+        viewer = await visitor(transport, ADMIN)
+        headers = {"Authorization": f"Bearer {ADMIN}"}
+        job_id = (await viewer.post("/v1/commands", json=envelope, headers=headers)).json()["jobId"]
+        lane = (await context.queries.job(job_id, lambda tenant_id: True)).spec.routing.lane
+        async with asyncio.timeout(10):
+            while not any(depth.ready for depth in await context.bus.depths()):
+                await asyncio.sleep(0.01)
+        later = ShiftedClock()
+        later.shift_seconds = 100.0
+        monkeypatch.setattr(context.lane_history, "_clock", later)
+        await context.lane_history.take()
+        text = (await viewer.get("/console/?piece=lanes")).text
+        (cell,) = re.findall(r'<rect class="heat-3" x="(\d+)" y="(\d+)"[^>]*><title>([^<]*)</title>', text)
+        assert (int(cell[0]), int(cell[1])) == (28 + (MINUTES - 1) * 10, lane * 10)
+        assert cell[2].startswith(f"lane {lane}: the oldest waited 10")
+        assert f"Now waiting on: lane {lane} (" in text
+        assert text.count("heat-unknown") >= MINUTES - 3, "nothing was measured before"
+        await viewer.aclose()
 
 
 def test_streams_are_counted_by_session_and_given_back(server: Server) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import subprocess
@@ -18,6 +19,7 @@ from tests.deploy.generators import load_generator
 
 from lucius import __version__
 from lucius.build_info import extras
+from lucius.console import vendor
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +51,15 @@ def test_both_distributions_know_their_commit(dist: Path) -> None:
         assert file.read().decode() == commit
         names = source.getnames()
     assert any(name.endswith("/console/static/vendor/htmx.min.js") for name in names)
+
+
+def test_wheel_carries_the_pinned_files_of_the_console_and_their_licence(dist: Path) -> None:
+    with zipfile.ZipFile(dist / f"lucius-{__version__}-py3-none-any.whl") as wheel:
+        carried = {name: wheel.read(f"lucius/console/static/vendor/{name}") for name in vendor.PINNED["files"]}
+    pinned = {name: one["sha256"] for name, one in vendor.PINNED["files"].items()}
+    assert {name: hashlib.sha256(content).hexdigest() for name, content in carried.items()} == pinned
+    (licence,) = [content for name, content in carried.items() if "LICENSE" in name]
+    assert b"Permission to use, copy, modify, and/or distribute" in licence
 
 
 def test_sbom_lists_every_locked_requirement(dist: Path) -> None:

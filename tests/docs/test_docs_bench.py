@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench import outcomes
+from bench import consoles, outcomes
 from bench.__main__ import measure, wanted_parts
 from bench.part import Measured, Options, Part, Row
 from bench.parts import PARTS
@@ -64,6 +64,32 @@ def test_a_part_that_fails_says_so_and_keeps_its_earlier_figures(
     assert "| jobs/s | 100 | 1.00 ms | empty POST, 200/s | 50% | ≥ 90 | yes |" in text
     assert "the detail of two" in text
     assert "not measured" not in text
+
+
+def test_consoles_are_compared_round_by_round_and_kept_in_the_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second round is on a machine half as fast: the medians of each side would say something else."""
+    rounds = [
+        {consoles.NONE: (1.0, 1_000.0), consoles.STREAMS: (1.0, 990.0), consoles.READING: (1.1, 950.0)},
+        {consoles.NONE: (2.0, 500.0), consoles.STREAMS: (2.0, 500.0), consoles.READING: (2.4, 400.0)},
+        {consoles.NONE: (1.0, 1_000.0), consoles.STREAMS: (1.0, 1_010.0), consoles.READING: (1.05, 980.0)},
+    ]
+    monkeypatch.setattr(consoles, "measure", lambda options: rounds)
+    latest, page = tmp_path / "latest.json", tmp_path / "page.md"
+    page.write_text(
+        "".join(f"<!-- {name}:begin -->\nnothing\n<!-- {name}:end -->\n" for name in ("summary", "consoles"))
+    )
+    outcomes.keep(measure([(consoles.PART, ())], options(tmp_path)), ["consoles"], latest, page)
+    kept = outcomes.read_latest(latest)["consoles"].found
+    assert kept is not None
+    spent, left = kept.rows[2:]
+    assert (spent.ratio, spent.goal, spent.reached) == ("110%", "≤ 110%", True)
+    assert (left.figure, left.ratio, left.goal, left.reached) == ("950", "95%", "≥ 90%", True)
+    assert kept.data[1][consoles.READING] == [2.4, 400.0]
+    text = page.read_text()
+    assert "| jobs/s with 100 open consoles, consoles that read what changed | 950 |" in text
+    assert "| consoles that read what changed | 1.10 ms | 110% (105% to 120%) | 950 | 95% (80% to 98%) |" in text
 
 
 def test_parts_are_chosen_by_name_and_by_side() -> None:
