@@ -43,16 +43,16 @@ class Batch:
         self._create(name, members)
 
     @classmethod
-    def of_published(cls, server: Server, name: str, members: Sequence[str]) -> Batch:
+    def of_published(cls, server: Server, name: str, members: Sequence[str], **more: Any) -> Batch:
         """Of a runbook that is published already, whose worker is that of its name."""
         batch = cls.__new__(cls)
         batch.server, batch.worker = server, worker_of(name)
-        batch._create(name, members)
+        batch._create(name, members, **more)
         return batch
 
-    def _create(self, name: str, members: Sequence[str]) -> None:
+    def _create(self, name: str, members: Sequence[str], **more: Any) -> None:
         csv = "Upn\n" + "".join(f"{member}\n" for member in members)
-        made = self.call("POST", "/v1/batches", {"runbook": name, "csv": csv, "advance": "manual"})
+        made = self.call("POST", "/v1/batches", {"runbook": name, "csv": csv, "advance": "manual", **more})
         self.id: int = made["batch_id"]
 
     def call(self, method: str, path: str, body: Any = None) -> Any:

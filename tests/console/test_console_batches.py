@@ -314,8 +314,9 @@ def test_a_phase_is_approved_and_refused_on_the_page(open_tab: OpenTab, server: 
 def test_only_who_may_sees_and_acts(open_tab: OpenTab, batch: Batch) -> None:
     tab = open_tab(ACME)
     assert "user-01" not in tab.page.request.get(f"{tab.url}/console/batches").text()
+    member = shown_members(batch.server, f"/batches/{batch.id}")[0]["member_id"]
     for path in (f"/batches/{batch.id}", f"/batches/{batch.id}/members", f"/batches/{batch.id}/grid",
-                 f"/batches/{batch.id}/export", f"/batches/{batch.id}/members/1"):  # fmt: skip
+                 f"/batches/{batch.id}/export", f"/batches/{batch.id}/members/{member}"):  # fmt: skip
         answer = tab.page.request.get(f"{tab.url}/console{path}")
         assert answer.status == 404, path
         assert "user-01" not in answer.text()

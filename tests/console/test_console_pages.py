@@ -105,6 +105,7 @@ def test_job_shows_its_wait_with_a_countdown_and_follows_its_life(server: Server
     server.call_back("ack", server.take(job_id), status="ACKED")
     assert tab.page.locator("svg.timeline .t-queued").count() == 1
     tab.page.wait_for_selector(".sentence:has-text('is working on')", timeout=3_000)
+    assert tab.text("#piece-state").count("lease ends") == 1
     assert tab.page.locator("svg.timeline .t-busy").count() == 1
     assert tab.page.locator("svg.timeline .m-ack").count() == 1
     assert tab.page.locator("summary:has-text('Cancel')").count() == 0, "a reader sees no buttons"

@@ -146,6 +146,8 @@ def test_audit_shows_who_did_what_and_why_within_tenants(
     tab.go(f"/audit?tenant_id={scene['tenant']}")
     (row,) = tab.page.locator("#piece-list tbody tr").all()
     assert f"why {scene['tenant']} <script>" in row.inner_text()
+    boxes = [tab.page.locator(f".filters [name={name}]").bounding_box() for name in ("by", "kind", "target")]
+    assert len({(box["y"], box["height"]) for box in boxes if box is not None}) == 1, "fields are in line"
     row.locator(f"a:text-is('{scene['paused']}')").click()
     tab.page.wait_for_selector("svg.timeline")
     other = open_tab(ACME)

@@ -58,9 +58,10 @@ def axis_of(batch: BatchWhole, now: Instant) -> Axis:
 def phase_chart(batch: BatchWhole, now: Instant) -> Markup:
     axis = axis_of(batch, now)
     shown = [phase for phase in batch["phase_list"] if phase["status"] != SKIPPED]
-    parts = [_row(axis, place, phase, now) for place, phase in enumerate(shown)]
-    if axis.start <= now <= axis.end:
+    parts = []
+    if axis.start <= now <= axis.end:  # Below the rows: their names stay legible where it crosses them.
         parts.append(_NOW.format(axis.place(now), TOP_PIXELS - 6, anchor(axis.place(now))))
+    parts += [_row(axis, place, phase, now) for place, phase in enumerate(shown)]
     height = TOP_PIXELS + ROW_PIXELS * max(1, len(shown))
     return CHART.format(height, _in_words(shown), Markup("").join(parts))
 

@@ -23,9 +23,9 @@ def plan_chart(plan: BatchPlan) -> Markup:
     last = max([plan.start, *(phase.due_at for phase in plan.phases)])
     span = max(last - first, HOUR)
     axis = Axis(first, max(min(max([last, *ends]), last + span), first + HOUR))
-    rows = [_row(axis, place, phase) for place, phase in enumerate(plan.phases)]
     at = axis.place(plan.start)
-    rows.append(_START.format(at, TOP_PIXELS - 6, anchor(at)))
+    rows = [_START.format(at, TOP_PIXELS - 6, anchor(at))]  # Below the rows: their names stay legible.
+    rows += [_row(axis, place, phase) for place, phase in enumerate(plan.phases)]
     said = "; ".join(f"{phase.phase} at {phase.offset}" for phase in plan.phases)
     height = TOP_PIXELS + ROW_PIXELS * len(plan.phases)
     return CHART.format(height, f"Phases on a time axis: {said}", Markup("").join(rows))

@@ -207,10 +207,13 @@ class EngineOperations:
         harness.expect(await harness.resume(job_id), Outcome.APPLIED)
         await harness.finish(job_id)
 
-    async def test_keys_of_operations_are_in_the_trail(self, harness: EngineHarness) -> None:
+    async def test_operations_are_in_the_trail_with_their_keys_and_redrives_with_who_and_why(
+        self, harness: EngineHarness
+    ) -> None:
         await harness.start()
         new = harness.new(steps=["ocr"], policy=harness.cancel_policy)
-        await harness.engine.submit(replace(new, fact=replace(new.fact, redrive_key="redrive")))
+        told = {"redrive_key": "redrive", "redriven_by": "operator", "redrive_reason": "why", "has_new_payload": True}
+        await harness.engine.submit(replace(new, fact=replace(new.fact, **told)))
         job_id = new.fact.spec.job_id
         await harness.engine.tell(job_id, "acme", PauseAsked("operator", "pause"))
         await harness.until(job_id, JobStatus.PAUSED)
@@ -220,6 +223,8 @@ class EngineOperations:
         await harness.until(job_id, JobStatus.CANCELLED)
         keys = {event.type: event.data["idempotency_key"] for event in await harness.trail(job_id) if _has_key(event)}
         assert keys == {"ACCEPTED": "redrive", "PAUSED": "pause", "RESUMED": "resume", "CANCEL_ASKED": "cancel"}
+        first = (await harness.trail(job_id))[0].data
+        assert (first["by"], first["reason"], first["new_payload"]) == ("operator", "why", True)
 
     async def test_paused_job_still_retries_nothing(self, harness: EngineHarness) -> None:
         await harness.start()
