@@ -16,13 +16,16 @@ from tests.long_form import IS_LONG, sized
 from tests.tables_ledger import open_ledger, opened_ledger
 
 from lucius.azure.keys import key_fault
+from lucius.azure.tables import TRANSACTION_BYTES_MAX
 from lucius.bootstrap.operator_stores import tables_stores
+from lucius.domain.effects import Event
 from lucius.domain.inputs import PublishHeld
 from lucius.domain.job import Job
 from lucius.domain.search import SearchValue
 from lucius.ledgers.tables import TablesLedger
 from lucius.ports.console_views import SavedView
 from lucius.ports.ledger import (
+    Change,
     Closing,
     Committed,
     Conflict,
@@ -34,7 +37,7 @@ from lucius.ports.ledger import (
     UnreadableJob,
     Webhook,
 )
-from lucius.testing.ledger_driver import LedgerDriver, heartbeat, result
+from lucius.testing.ledger_driver import LedgerDriver, heartbeat, published, result
 from lucius.testing.samples import START, ManualClock, tenant_limit
 
 LAYOUTS = ("ledger", "table") if IS_LONG else ("table",)
@@ -253,3 +256,25 @@ async def test_a_job_whose_blob_is_gone_is_unreadable_and_is_pruned(azurite: Azu
         await store.blobs._service.delete_container(store.container)
         with pytest.raises(LedgerUnavailable, match="ContainerNotFound"):
             await ledger.jobs(JobFilter(), 10, None)
+
+
+@pytest.mark.parametrize("layout", ["ledger", "table"])
+async def test_a_transaction_is_never_larger_than_azure_takes(azurite: Azurite, layout: str) -> None:
+    """Texts that fit a column each, in more rows than fit a transaction; in requests a character is up to six bytes."""
+    clock, artifacts = ManualClock(), Raw(b'"' + "漢".encode() * 30_000 + b'"')
+    async with opened_ledger(azurite, layout) as ledger:
+        driver = LedgerDriver(ledger, clock)
+        job = current = await driver.create(steps=[f"step-{place}" for place in range(40)])
+        events: list[Event] = []
+        while not current.is_terminal:
+            change = driver.change(current, published(current), result(current, artifacts=artifacts))
+            current, events = change.after, [*events, *change.events]
+        sizes: list[int] = []
+        ledger.store.account.observers.append(lambda method, url, body: sizes.append(len(body or "")))
+        done = await driver.write(Change(before=job, after=current, events=tuple(events)))
+        assert 0 < max(sizes) <= TRANSACTION_BYTES_MAX
+        assert await driver.read(done) == done
+        assert len(await ledger.events(job.job_id, job.event_seq, 1_000)) == len(events)
+        clock.advance(1)
+        assert await ledger.prune(clock.now(), 10) == 1
+        assert await ledger.store.blobs.names(ledger.store.container, "", 10) == []

@@ -1,6 +1,7 @@
 """The tables of a ledger, and the blobs that hold what is too large for a row.
 
-A text of more than 64 KiB goes to a blob, and the row refers to it (a claim check). The name of the blob is that of the
+A text of more than 64 KiB goes to a blob, and the row refers to it (a claim check); so do smaller ones of a transaction
+that would be too large. The name of the blob is that of the
 layout, because both may be in one account with copies of the same jobs, of the job and of its content; so writing it
 twice does nothing, and everything of a job is deleted by the job's id.
 """
@@ -17,7 +18,18 @@ from msgspec.structs import replace
 
 from lucius.azure.blob import BlobAccount, BlobConflict, BlobContainerNotFound, BlobNotFound
 from lucius.azure.keys import part, prefix_end
-from lucius.azure.tables import TEXT_CHARS_MAX, Delete, Put, Row, Table, TableAccount, TableNotFound, Write
+from lucius.azure.tables import (
+    TEXT_CHARS_MAX,
+    TRANSACTION_BYTES_MAX,
+    Delete,
+    Insert,
+    Put,
+    Row,
+    Table,
+    TableAccount,
+    TableNotFound,
+    Write,
+)
 from lucius.ledgers.tables.hints import newest_first
 from lucius.ledgers.tables.layouts import SHARDS, JobRef, Layout, Place, shard_of
 from lucius.ledgers.tables.rows import BLOB, VOID, CoreRows
@@ -26,6 +38,10 @@ REQUESTS_AT_ONCE = 24
 TENANTS_REMEMBERED_MAX = 20_000
 TEXT_BYTES_MAX = 64 * 1024 * 1024
 BLOBS_OF_JOB_MAX = 5_000
+BYTES_OF_CHAR_MAX = 6
+"""In a request: JSON within ASCII."""
+SHORT_CHARS_MAX = 3_500
+"""Of a text that is never in a blob: two in each of a hundred rows are not too much, and lists of hints are shorter."""
 WRITES_MAX = 95
 OPERATORS = "operators"
 
@@ -85,8 +101,11 @@ class Store:
 
     async def write(self, place: Place, writes: Sequence[Write], job_id: str = "") -> dict[str, str]:
         """One transaction; `job_id`: whose blobs large texts become."""
+        chars = sum(len(text) for write in writes for text in _texts(write).values())
+        # Of a transaction that may be too large for Azure, smaller texts too are in blobs.
+        longest = TEXT_CHARS_MAX if chars <= TRANSACTION_BYTES_MAX // BYTES_OF_CHAR_MAX else SHORT_CHARS_MAX
         packed = [
-            write if isinstance(write, Delete) else write._replace(values=await self._pack(job_id, write.values))
+            write if isinstance(write, Delete) else write._replace(values=await self._pack(job_id, write, longest))
             for write in writes
         ]
         return await self.table(place).write(place.partition, packed)
@@ -178,11 +197,11 @@ class Store:
 
     # --- Large texts -------------------------------------------------------------------------------------------------
 
-    async def _pack(self, job_id: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        large = {name: text for name, text in values.items() if isinstance(text, str) and _is_large(text)}
+    async def _pack(self, job_id: str, write: Insert | Put, longest: int) -> Mapping[str, Any]:
+        large = {name: text for name, text in _texts(write).items() if _is_longer(text, longest)}
         if not large:
-            return values
-        packed = dict(values)
+            return write.values
+        packed = dict(write.values)
         for name, text in large.items():
             content = text.encode()
             blob = self.blob_prefix(job_id) + sha256(content).hexdigest()
@@ -218,7 +237,14 @@ class Store:
             await self.blobs.delete(self.container, name)
 
 
-def _is_large(text: str) -> bool:
-    if len(text) <= TEXT_CHARS_MAX // 2:
+def _texts(write: Write) -> dict[str, str]:
+    if isinstance(write, Delete):
+        return {}
+    return {name: text for name, text in write.values.items() if isinstance(text, str)}
+
+
+def _is_longer(text: str, chars_max: int) -> bool:
+    """In UTF-16, as Azure counts."""
+    if len(text) <= chars_max // 2:
         return False
-    return len(text.encode("utf-16-le")) // 2 > TEXT_CHARS_MAX
+    return len(text.encode("utf-16-le")) // 2 > chars_max
