@@ -36,6 +36,13 @@ async def until_drained(client: Client, worker: Worker, timeout_seconds: float =
             await asyncio.sleep(0.1)
 
 
+async def until_repaired(client: Client, timeout_seconds: float) -> None:
+    """Wait until nothing is in flight any more."""
+    async with asyncio.timeout(timeout_seconds):
+        while (await client.read("/v1/admin/tenants"))["inflight"]:
+            await asyncio.sleep(0.2)
+
+
 async def audit(
     client: Client, worker: Worker, accepted: Mapping[str, set[str]], max_attempts: int
 ) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
-from tests.crash.audit import audit, until_all_ended, until_drained
+from tests.crash.audit import audit, until_all_ended, until_drained, until_repaired
 from tests.crash.client import Client, envelope, submit
 from tests.crash.processes import QUICK
 from tests.crash.worker import Worker
@@ -65,8 +65,10 @@ async def run_under_fire(
     seed: int,
     fire: Fire = kill_nine,
     patience_seconds: float = 60.0,
+    repair_seconds: float = 0.0,
 ) -> Worker:
-    """Submit so many jobs while so many kills hit the processes, then let it end and look at what is there."""
+    """Submit so many jobs while so many kills hit the processes, then let it end and look at what is there.
+    `repair_seconds`: how long repair may take to give back what a crash has left in flight."""
     rng = random.Random(seed)
     ports = [process.port for process in processes if process.port is not None]
     async with Client(ports, rng) as client:
@@ -81,6 +83,8 @@ async def run_under_fire(
             await asyncio.gather(*sent)
             await until_all_ended(client, worker, jobs, patience_seconds)
             await until_drained(client, worker)
+        if repair_seconds:
+            await until_repaired(client, repair_seconds)
         assert len(submitter.accepted) == jobs
         found = await audit(client, worker, submitter.accepted, MAX_ATTEMPTS)
         assert len(found) == jobs
