@@ -20,7 +20,7 @@ from tests.sql.many_jobs import JOBS, OPEN_JOBS, SPACING_MILLIS, fill, job_id_of
 from lucius.domain.job import JobStatus
 from lucius.domain.search import SearchValue
 from lucius.ledgers.sql import audit, statements
-from lucius.ledgers.sql.lists import OWN_ID, page_of_ids
+from lucius.ledgers.sql.lists import OWN_ID, count_of_ids, page_of_ids
 from lucius.ports.audit import AuditFilter, AuditKind
 from lucius.ports.ledger import JobFilter
 from lucius.runbooks.core.states import BATCH
@@ -133,6 +133,15 @@ async def test_sqlite_reads_no_more_of_a_list_than_its_page(sqlite_database: Sql
         ):
             wrong.append((name, plan))
     assert not wrong, f"{len(wrong)} plans: {wrong[:5]}"
+
+
+async def test_sqlite_counts_failures_of_one_reason_without_the_rows_of_jobs(sqlite_database: SqliteDatabase) -> None:
+    await fill(sqlite_database)
+    for tenant in TENANTS:
+        filter_ = JobFilter(status=JobStatus.FAILED_FINAL, error_signature="OCR/1/ocr/X: y", unclosed=True)
+        plan = await plan_of(sqlite_database, "EXPLAIN QUERY PLAN", count_of_ids(filter_, tenant, 100_000))
+        (step,) = [step for step in plan if "job_states" in step]
+        assert "COVERING INDEX" in step, (tenant, plan)
 
 
 async def _scale_statistics(database: SqliteDatabase, factor: int) -> None:

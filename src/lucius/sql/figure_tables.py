@@ -12,3 +12,9 @@ COUNTS_OF_PAST_HOURS = """INSERT INTO job_counts (minute, tenant_id, outcome, jo
 writes both, in the transaction of the turn."""
 
 FIGURES = (FAILED_BY_REASON, COUNTS_OF_PAST_HOURS)
+SIGNATURES_WITH_TENANTS = (
+    "DROP INDEX states_by_signature",
+    """CREATE INDEX states_by_signature ON job_states (error_signature, job_id, tenant_id)
+        WHERE error_signature IS NOT NULL""",
+)
+"""So that a tenant's jobs that failed for one reason are counted without their rows, whoever else failed for it."""

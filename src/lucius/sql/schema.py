@@ -10,7 +10,7 @@ from lucius.sql.batch_change_tables import BATCH_CHANGES
 from lucius.sql.batch_pause_tables import BATCH_PAUSES
 from lucius.sql.console_tables import CONSOLE_PERSONS_AND_VIEWS, CONSOLE_TABLES
 from lucius.sql.database import Database
-from lucius.sql.figure_tables import FIGURES
+from lucius.sql.figure_tables import FIGURES, SIGNATURES_WITH_TENANTS
 from lucius.sql.ledger_copy import CopyJobs
 from lucius.sql.ledger_tables import (
     DEAD_LETTER_CLOSINGS,
@@ -191,6 +191,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(26, "failed jobs by reason, and counts by hour", FIGURES, oldest_program=12),
     # Programs before 17 do not say that they have changed a batch.
     Migration(27, "steps by status, and batches that are being cancelled", STEP_COUNTS, oldest_program=17),
+    Migration(28, "tenants beside the reasons of failed jobs", SIGNATURES_WITH_TENANTS, oldest_program=17),
 )
 
 VERSION = MIGRATIONS[-1].version
