@@ -194,7 +194,7 @@ async def test_batch_may_hold_a_field_that_is_not_known_yet(api: Any) -> None:
         ({"service": "fax"}, "/service"),
         ({"service": "ocr\x00"}, "/service"),
         ({"service": 5}, "/service"),
-        ({"service": "ocr", "max": 0}, "/max"),
+        ({"service": "ocr", "max": -1}, "/max"),
         ({"service": "ocr", "max": 257}, "/max"),
         ({"service": "ocr", "max": 10**30}, "/max"),
         ({"service": "ocr", "wait_seconds": -1}, "/wait_seconds"),

@@ -67,7 +67,7 @@ WRONG_BODIES = [
     ("pull", {"workerId": ""}, "/workerId"),
     ("pull", {"workerId": "x" * 129}, "/workerId"),
     ("pull", {"workerId": "a\0b"}, "/workerId"),
-    ("pull", {"workerId": WORKER, "max": 0}, "/max"),
+    ("pull", {"workerId": WORKER, "max": -1}, "/max"),
     ("pull", {"workerId": WORKER, "max": 257}, "/max"),
     ("pull", {"workerId": WORKER, "wait_seconds": -1}, "/wait_seconds"),
     ("pull", {"workerId": WORKER, "wait_seconds": 61}, "/wait_seconds"),
