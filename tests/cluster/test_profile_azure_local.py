@@ -83,6 +83,28 @@ def test_the_sample_ends_in_blob_and_tables_and_nothing_is_left_behind(tmp_path:
         assert profile.processes() == {}
         assert not (profile.data / "profile.env").exists()
         assert "Traceback" not in profile.said
+    if IS_LONG:
+        _run_services_apart(tmp_path)
+
+
+def _run_services_apart(folder: Path) -> None:
+    """On the same data, the profile without services: a job waits until they are started with the settings it prints."""
+    with Profile("azure-local", folder, "--no-services") as profile, (folder / "services.log").open("wb") as log:
+        profile.wait_for(r"LUCIUS is up at")
+        assert not any("lucius.cli.main platform" in line for line in profile.processes().values())
+        command = folder / "command.json"
+        command.write_text(json.dumps(sample_command(profile.data, "services-apart", "blob://documents")))
+        waiting = profile.lucius("submit", str(command), "--watch", "--timeout", "2")
+        assert waiting.returncode == 5, waiting.stdout + waiting.stderr
+        services = profile.start("platform", "ocr", "embedding", "sis", output=log)
+        try:
+            done = profile.lucius("submit", str(command), "--watch", "--timeout", "60")
+            assert done.returncode == 0, done.stdout + done.stderr
+        finally:
+            services.terminate()
+            services.wait(STOP_SECONDS_MAX)
+        profile.process.send_signal(signal.SIGTERM)
+        assert profile.process.wait(STOP_SECONDS_MAX) == 0, profile.said
 
 
 def _settings(profile: Profile) -> dict[str, str]:
