@@ -88,7 +88,7 @@ def test_the_sample_ends_in_blob_and_tables_and_nothing_is_left_behind(tmp_path:
 
 
 def _run_services_apart(folder: Path) -> None:
-    """On the same data, the profile without services: a job waits until they are started with the settings it prints."""
+    """The profile without services on the same data: a job waits until they are started with the settings it prints."""
     with Profile("azure-local", folder, "--no-services") as profile, (folder / "services.log").open("wb") as log:
         profile.wait_for(r"LUCIUS is up at")
         assert not any("lucius.cli.main platform" in line for line in profile.processes().values())
