@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
+import asyncpg
 import pytest
 
-from lucius.sql.postgres_hosts import one_url_per_host
+from lucius.sql.postgres_hosts import Hosts, one_url_per_host
 
 
 @pytest.mark.parametrize(
@@ -22,3 +26,37 @@ from lucius.sql.postgres_hosts import one_url_per_host
 )
 def test_each_host_has_a_url_of_its_own(url: str, apart: list[str]) -> None:
     assert one_url_per_host(url) == apart
+
+
+class Connected:
+    is_terminated = False
+
+    def terminate(self) -> None:
+        self.is_terminated = True
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_connecting_is_never_cancelled_halfway(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    """asyncpg would leave a future behind; whoever does not wait any more gets no connection either."""
+    begun, may_go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    connection = Connected()
+
+    async def connect(url: str, **options: Any) -> Connected:
+        begun.set()
+        await may_go_on.wait()
+        ended.set()
+        if fails:
+            raise OSError("nobody is there")
+        return connection
+
+    monkeypatch.setattr(asyncpg, "connect", connect)
+    waiting = asyncio.create_task(Hosts("postgresql://a/db").connect())
+    await begun.wait()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    may_go_on.set()
+    async with asyncio.timeout(5):
+        await ended.wait()
+        while not (fails or connection.is_terminated):
+            await asyncio.sleep(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -78,12 +79,25 @@ class Hosts:
 
 
 async def _connect(url: str, seconds_max: float, options: dict[str, Any]) -> Any:
+    connecting = asyncio.ensure_future(
+        asyncpg.connect(url, **options, timeout=seconds_max, target_session_attrs="read-write")
+    )
     try:
-        return await asyncpg.connect(url, **options, timeout=seconds_max, target_session_attrs="read-write")
+        # Never cancelled: just after its socket was opened, asyncpg would leave a future with an exception behind.
+        return await asyncio.shield(connecting)
+    except asyncio.CancelledError:
+        connecting.add_done_callback(_give_up)
+        raise
     except asyncpg.TargetServerAttributeNotMatched:
         raise ServerReadOnly from None
     except TimeoutError:
         raise TimeoutError(f"no answer within {seconds_max:g} s") from None
+
+
+def _give_up(connecting: asyncio.Future[Any]) -> None:
+    """Of a connection that nobody waits for any more."""
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result().terminate()
 
 
 def is_read_only(connection: Any) -> bool:
