@@ -62,19 +62,19 @@ def wait_until(client: httpx.Client, path: str, status: str, steps: int) -> tupl
 
 def measure(folder: Path, members: int) -> dict[str, float]:
     """Milliseconds."""
-    with embedded(folder, has_worker=False) as (port, processes):
+    with embedded(folder, has_worker=False) as deployed:
         headers = {"Authorization": f"Bearer {API_KEY}"}
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=120) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{deployed.port}", headers=headers, timeout=120) as client:
             timed(client, "POST", "/v1/runbooks", {"yaml": RUNBOOK})
             csv = "Upn\n" + "".join(f"user{number}@example.test\n" for number in range(members))
             made, _ = timed(client, "POST", "/v1/batches", {"runbook": "large", "csv": csv})
             path = f"/v1/batches/{made['batch_id']}"
             wait_until(client, path, "dispatched", members)
             running = best(client, path)
-            cpu = processes["server"].cpu_seconds()
+            cpu = deployed.main.cpu_seconds()
             _, cancelling = timed(client, "POST", f"{path}:cancel")
             seconds, slowest = wait_until(client, path, "cancelled", members * (STEPS - 1))
-            cpu = processes["server"].cpu_seconds() - cpu
+            cpu = deployed.main.cpu_seconds() - cpu
             return {
                 f"the batch shown while it runs, best of {LOOKS}": running,
                 "the call that cancels it": cancelling,
