@@ -67,6 +67,23 @@ async def test_dead_rows_go_while_a_process_uses_the_bus(
         assert (await figures(administrator))[0] < COUNT
 
 
+async def test_first_vacuum_analyzes_the_table(postgres_database: PostgresDatabase, administrator: Connection) -> None:
+    """Later ones leave that to the server."""
+    analyzed = "SELECT analyze_count FROM pg_stat_user_tables WHERE relid = 'messages'::regclass"
+    await administrator.execute("SELECT pg_stat_reset_single_table_counters('messages'::regclass)")
+    await use(SqlBus(postgres_database, SystemClock()))
+    looking = Vacuum(MessageStore(postgres_database))
+    counted = []
+    for _ in range(2):
+        _, vacuums = await figures(administrator)
+        await administrator.execute("UPDATE messages SET visible_at = visible_at + 1")
+        await until_counted(administrator)
+        await looking.look()
+        assert (await figures(administrator))[1] == vacuums + 1
+        counted.append(await administrator.fetchval(analyzed))
+    assert counted == [1, 1]
+
+
 async def test_few_dead_rows_are_left_alone(
     postgres_database: PostgresDatabase, administrator: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,9 +17,14 @@ DECLARE = (
 SUBSCRIPTIONS = (
     "SELECT subscription_id, topic, name, filter, delivery_max, ttl_seconds, keeps_dead_bodies FROM subscriptions"
 )
-DEAD_ROWS = "SELECT n_dead_tup, n_live_tup FROM pg_stat_user_tables WHERE relid = 'messages'::regclass"
+DEAD_ROWS = (
+    "SELECT n_dead_tup, n_live_tup, COALESCE(last_analyze, last_autoanalyze) IS NULL FROM pg_stat_user_tables"
+    " WHERE relid = 'messages'::regclass"
+)
+"""How many there are, and living ones, and whether the planner knows nothing about them yet."""
 VACUUM = "VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE FALSE) messages"
 """Truncation would lock the whole table; who vacuums it already is not waited for."""
+VACUUM_AND_ANALYZE = VACUUM.replace("(", "(ANALYZE, ", 1)
 PING = "SELECT message_seq FROM messages LIMIT 1"
 SUBSCRIPTIONS_OF = f"{SUBSCRIPTIONS} WHERE topic = ANY($1::text[])"
 
@@ -92,17 +97,19 @@ IS_ANY_READY = (
     " AND visible_at <= $2 LIMIT 1"
 )
 LOCK = "UPDATE messages SET visible_at = $2, delivery_count = delivery_count + 1 WHERE message_seq = $1"
+_IS_QUEUED = "state || '' = 'QUEUED'"
+"""For statements that know the message's id. Written so that no index of queued messages can be used for it: PostgreSQL
+may have counted the messages when none was queued, and would then prefer to look through all that are queued now."""
 UNLOCK = (
     "UPDATE messages SET visible_at = CASE WHEN $3::bigint = 0 THEN enqueued_at ELSE $3::bigint END"
-    " WHERE message_id = $1 AND subscription_id = $2 AND state = 'QUEUED'"
+    f" WHERE message_id = $1 AND subscription_id = $2 AND {_IS_QUEUED}"
 )
 RENEW = (
-    "UPDATE messages SET visible_at = $4 WHERE message_id = $1 AND subscription_id = $2 AND state = 'QUEUED'"
+    f"UPDATE messages SET visible_at = $4 WHERE message_id = $1 AND subscription_id = $2 AND {_IS_QUEUED}"
     " AND delivery_count > 0 AND visible_at > $3 RETURNING message_id"
 )
 _OF_THESE = (  # Ids, and ids with their subscriptions: one message may be in several.
-    " WHERE message_id = ANY($1::text[]) AND message_id || ' ' || subscription_id = ANY($2::text[])"
-    " AND state = 'QUEUED'"
+    f" WHERE message_id = ANY($1::text[]) AND message_id || ' ' || subscription_id = ANY($2::text[]) AND {_IS_QUEUED}"
 )
 SETTLE_UNIQUE = f"DELETE FROM messages{_OF_THESE} AND is_unique = 1"
 SETTLE = (
@@ -110,20 +117,20 @@ SETTLE = (
 )
 WITHDRAW = (
     "UPDATE messages SET state = 'SETTLED', body = NULL, properties = '', ended_at = $3"
-    " WHERE message_id = $1 AND subscription_id = $2 AND state = 'QUEUED' AND (visible_at <= $3 OR delivery_count = 0)"
+    f" WHERE message_id = $1 AND subscription_id = $2 AND {_IS_QUEUED} AND (visible_at <= $3 OR delivery_count = 0)"
     " RETURNING message_id"
 )
 BURY = (
     "UPDATE messages SET state = 'DEAD', ended_at = $3, reason = $4, body = CASE WHEN $5::bigint = 1 THEN body END"
-    " WHERE message_id = $1 AND subscription_id = $2 AND state = 'QUEUED'"
+    f" WHERE message_id = $1 AND subscription_id = $2 AND {_IS_QUEUED}"
 )
 BURY_COUNTED = (
     "UPDATE messages SET state = 'DEAD', ended_at = $3, reason = $4, body = CASE WHEN $5::bigint = 1 THEN body END,"
-    " delivery_count = $6 WHERE message_id = $1 AND subscription_id = $2 AND state = 'QUEUED'"
+    f" delivery_count = $6 WHERE message_id = $1 AND subscription_id = $2 AND {_IS_QUEUED}"
 )
 BURY_BY_SEQ = (
     "UPDATE messages SET state = 'DEAD', ended_at = $2, reason = $3, body = CASE WHEN $4::bigint = 1 THEN body END"
-    " WHERE message_seq = $1 AND state = 'QUEUED'"
+    f" WHERE message_seq = $1 AND {_IS_QUEUED}"
 )
 SHORTEN_LOCKS = (
     "UPDATE messages SET visible_at = $2 WHERE subscription_id = ANY($1::bigint[]) AND state = 'QUEUED'"
@@ -134,7 +141,7 @@ SHOW_NEW = (
     " AND state = 'QUEUED' AND visible_at > $3 AND visible_at = enqueued_at AND delivery_count = 0"
 )
 WAITING = (
-    "SELECT message_id FROM messages WHERE message_id = $1 AND subscription_id = $2 AND state = 'QUEUED'"
+    f"SELECT message_id FROM messages WHERE message_id = $1 AND subscription_id = $2 AND {_IS_QUEUED}"
     " AND (visible_at <= $3 OR delivery_count = 0)"
 )
 

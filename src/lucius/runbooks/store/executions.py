@@ -66,12 +66,18 @@ READY_WAITING = {
     " ORDER BY e.id LIMIT 1"
     for table in ALL_TABLES
 }
+_MAY_START = "(b.wait_until IS NULL OR b.wait_until <= $1)"
 READY_BATCHES = {
-    table: f"SELECT DISTINCT e.batch_id FROM {table} e JOIN batches b ON b.id = e.batch_id WHERE e.ready = TRUE"
-    f" AND (b.wait_until IS NULL OR b.wait_until <= $1 OR {_SENT_ANYWAY[table]})"
-    " AND (b.paused_at IS NULL OR e.status = 'polling')"
+    table: "WITH RECURSIVE found (batch_id) AS ("
+    f"SELECT (SELECT e.batch_id FROM {table} e WHERE e.ready = TRUE ORDER BY e.batch_id LIMIT 1)"
+    f" UNION ALL SELECT (SELECT e.batch_id FROM {table} e WHERE e.ready = TRUE AND e.batch_id > found.batch_id"
+    " ORDER BY e.batch_id LIMIT 1) FROM found WHERE found.batch_id IS NOT NULL)"
+    f" SELECT b.id FROM found JOIN batches b ON b.id = found.batch_id WHERE ({_MAY_START} AND b.paused_at IS NULL)"
+    f" OR EXISTS (SELECT 1 FROM {table} e WHERE e.batch_id = b.id AND e.ready = TRUE"
+    f" AND ({_MAY_START} OR {_SENT_ANYWAY[table]}) AND (b.paused_at IS NULL OR e.status = 'polling'))"
     for table in ALL_TABLES
 }
+"""One step along the index for each batch, however many of its executions are ready."""
 DUE = {table: f"SELECT id, batch_id FROM {table} WHERE wake_at <= $1 ORDER BY wake_at LIMIT $2" for table in ALL_TABLES}
 AHEAD = {
     table: f"SELECT id, batch_id, wake_at FROM {table} WHERE wake_at >= $1 AND (wake_at > $1 OR id > $2)"

@@ -13,6 +13,7 @@ from lucius.runbooks.core.batch_waits import StepCount
 from lucius.runbooks.core.execution import Execution
 from lucius.runbooks.core.records import Batch
 from lucius.runbooks.core.states import DISPATCHED, POLLING, STEP
+from lucius.runbooks.store.conditions import IS_OPEN
 
 PLACES: dict[tuple[str, bool], int] = {
     **{(status, in_flight): place for place, status in enumerate(STEP) for in_flight in (False, True)},
@@ -25,8 +26,15 @@ COLUMNS = (*STEP, "dispatched_in_flight", "polling_in_flight")
 _GROUPS = "s.phase_execution_id, s.step_index, s.step_name, s.status, s.in_flight"
 _COUNT = f"SELECT {_GROUPS}, COUNT(*) FROM phase_executions p JOIN step_executions s ON s.phase_execution_id = p.id"
 BY_ROWS = f"{_COUNT} WHERE p.batch_id = $1 GROUP BY {_GROUPS}"
-NOT_ADOPTED = f"{_COUNT} WHERE p.batch_id = $1 AND p.member_count IS NULL AND s.batch_id = 0 GROUP BY {_GROUPS}"
-"""Steps of another scheduler that the orchestrator has not met yet: they are counted when it adopts them."""
+_IS_NOT_ADOPTED = f"s.{IS_OPEN} AND s.catching_up = FALSE AND s.batch_id = 0"
+PHASES_NOT_ADOPTED = (
+    "SELECT p.id FROM phase_executions p WHERE p.batch_id = $1 AND p.member_count IS NULL AND (SELECT s.step_index"
+    f" FROM step_executions s WHERE s.phase_execution_id = p.id AND {_IS_NOT_ADOPTED} ORDER BY s.step_index LIMIT 1)"
+    " IS NOT NULL"
+)
+"""Phases with steps of another scheduler that the orchestrator has not met yet: they are counted when it adopts them.
+One look along an index for each phase: whether there are any is asked whenever a batch is shown."""
+NOT_ADOPTED = f"{_COUNT} WHERE p.id = ANY($1::bigint[]) AND {_IS_NOT_ADOPTED} GROUP BY {_GROUPS}"
 ADOPTED = f"{_COUNT} WHERE p.batch_id = $1 AND NOT (p.member_count IS NULL AND s.batch_id = 0) GROUP BY {_GROUPS}"
 READY = (
     "SELECT s.phase_execution_id, s.step_index, s.status, COUNT(*) FROM step_executions s"
@@ -110,7 +118,9 @@ def read(batch: Batch) -> Script[list[StepCount]]:
     counted: list[Row] = []
     if batch.is_counted:
         counted += states_of((yield Fetch(OF_BATCH, [batch.id])))
-        counted += yield Fetch(NOT_ADOPTED, [batch.id])
+        phase_ids = [row[0] for row in (yield Fetch(PHASES_NOT_ADOPTED, [batch.id]))]
+        if phase_ids:
+            counted += yield Fetch(NOT_ADOPTED, [phase_ids])
     else:
         counted += yield Fetch(BY_ROWS, [batch.id])
     ready = {tuple(row[:3]): row[3] for row in (yield Fetch(READY, [batch.id]))}
