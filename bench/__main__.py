@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = measure(parts, options)
     print(aligned(outcomes.table(found)))
     is_whole = {one.name for one, choices in parts if not choices}
-    if not options.quick:
+    if is_whole and not options.quick:
         outcomes.keep({name: one for name, one in found.items() if name in is_whole}, [one.name for one in PARTS])
         say(f"kept in {outcomes.LATEST.relative_to(ROOT)} and {outcomes.PAGE.relative_to(ROOT)}")
     return 1 if any(one.found is None for one in found.values()) else 0

@@ -6,6 +6,7 @@ A further bus is one more entry of `KINDS`: how its server is started, and how t
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import (
@@ -90,12 +91,14 @@ async def _open_sql(settings: dict[str, str]) -> AsyncIterator[Opened]:
         await schema.upgrade(database)
         connection = await asyncpg.connect(url)
         try:
-            await connection.execute("CREATE TABLE IF NOT EXISTS bare (id text PRIMARY KEY, topic text, body bytea)")
+            await connection.execute(
+                "CREATE TABLE IF NOT EXISTS bare (id text PRIMARY KEY, topic text, body bytea, properties text)"
+            )
             async with SqlBus(database, SystemClock()) as bus:
 
                 async def bare(messages: Sequence[Message]) -> None:
-                    rows = [(message.id, message.topic, message.body) for message in messages]
-                    await connection.executemany("INSERT INTO bare VALUES ($1, $2, $3)", rows)
+                    rows = [(one.id, one.topic, one.body, json.dumps(one.properties)) for one in messages]
+                    await connection.executemany("INSERT INTO bare VALUES ($1, $2, $3, $4)", rows)
 
                 yield Opened(bus, bare)
         finally:
@@ -138,7 +141,9 @@ async def _open_nats(settings: dict[str, str]) -> AsyncIterator[Opened]:
         async def bare(messages: Sequence[Message]) -> None:
             sent = [
                 await context.publish_async(
-                    f"bare.{message.topic}.{message.id}", message.body, headers={"Nats-Msg-Id": message.id}
+                    f"bare.{message.topic}.{message.id}",
+                    message.body,
+                    headers={"Nats-Msg-Id": message.id, "Lucius-Properties": json.dumps(message.properties)},
                 )
                 for message in messages
             ]
@@ -201,8 +206,16 @@ async def _open_servicebus(settings: dict[str, str]) -> AsyncIterator[Opened]:
 async def _send_bare(sender: ServiceBusSender, messages: Sequence[Message]) -> None:
     batch = await sender.create_message_batch()
     for message in messages:
-        properties: dict[str | bytes, Any] = {"service": message.properties["service"]}
-        batch.add_message(ServiceBusMessage(message.body, message_id=message.id, application_properties=properties))
+        properties: dict[str | bytes, Any] = {**message.properties}
+        same = ServiceBusMessage(
+            message.body,
+            message_id=message.id,
+            content_type=message.content_type,
+            subject=message.subject or None,
+            correlation_id=message.correlation_id or None,
+            application_properties=properties,
+        )
+        batch.add_message(same)
     await sender.send_messages(batch)
 
 

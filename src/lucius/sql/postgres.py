@@ -186,7 +186,7 @@ class PostgresDatabase:
         for _ in range(TRIES_MAX):
             try:
                 async with self._connected() as connection:
-                    return await _write(connection, script)
+                    return await _write(connection, script())
             except _RACED as error:
                 raced = error
         raise DatabaseUnavailable(f"{self.name}: gave up after {TRIES_MAX} races: {raced}") from raced
@@ -203,11 +203,11 @@ class PostgresDatabase:
             except StopIteration as stop:
                 result: T = stop.value
                 return result
-            return await _transact(connection, script, read_only=True)
+            return await _transact(connection, script(), read_only=True)
 
     async def scan(self, script: Callable[[], Script[T]]) -> T:
         async with self._list_slots, self._connected() as connection:
-            return await _transact(connection, script, read_only=True, seconds_max=self._list_seconds_max)
+            return await _transact(connection, script(), read_only=True, seconds_max=self._list_seconds_max)
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Any]:
@@ -224,19 +224,19 @@ class PostgresDatabase:
             raise DatabaseUnavailable(f"{self.name}: {type(error).__name__}: {error}") from error
 
 
-async def _write(connection: Any, script: Callable[[], Script[T]]) -> T:
-    only = script()
+async def _write(connection: Any, script: Script[T]) -> T:
+    """The first statement says whether the script needs a transaction."""
     try:
-        statement: Fetch | Run | Together = next(only)
+        statement: Fetch | Run | Together = next(script)
         is_alone = isinstance(statement, Fetch | Together) and statement.is_alone
         while isinstance(statement, Fetch | Together) and statement.is_alone:
-            statement = only.send(await _run_alone(connection, statement))
+            statement = script.send(await _run_alone(connection, statement))
     except StopIteration as stop:
         result: T = stop.value
         return result
     if is_alone:
         raise RuntimeError(f"a script that needs no transaction goes on with one that does: {statement}")
-    return await _transact(connection, script, read_only=False)
+    return await _transact(connection, script, read_only=False, first=statement)
 
 
 @asynccontextmanager
@@ -257,13 +257,18 @@ async def _transaction(connection: Any, begin: str) -> AsyncIterator[None]:
 
 
 async def _transact(
-    connection: Any, script: Callable[[], Script[T]], read_only: bool, seconds_max: float | None = None
+    connection: Any,
+    script: Script[T],
+    read_only: bool,
+    first: Fetch | Run | Together | None = None,
+    seconds_max: float | None = None,
 ) -> T:
+    """`first` is what the script has said already, if it has."""
     async with _transaction(connection, BEGIN_TO_READ if read_only else BEGIN_TO_WRITE):
         _check_writable(connection)
         if seconds_max is not None:
-            return await _drive_within(connection, script(), seconds_max)
-        return await _drive(connection, script())
+            return await _drive_within(connection, script, seconds_max)
+        return await _drive(connection, script, first)
 
 
 async def _run_alone(connection: Any, statement: Fetch | Run | Together) -> Sequence[Row]:
@@ -302,9 +307,9 @@ async def _drive_within(connection: Any, script: Script[T], seconds_max: float) 
         raise query_too_slow(seconds_max) from None
 
 
-async def _drive(connection: Any, script: Script[T]) -> T:
+async def _drive(connection: Any, script: Script[T], first: Fetch | Run | Together | None = None) -> T:
     try:
-        statement = next(script)
+        statement: Fetch | Run | Together = next(script) if first is None else first
         while True:
             statement = script.send(await run(connection, statement))
     except StopIteration as stop:

@@ -358,7 +358,7 @@ def _subscription_id(row: Row) -> int:
 
 
 def _wants(subscription: Subscription, message: Message) -> bool:
-    return all(message.properties.get(name) == value for name, value in subscription.where.items())
+    return subscription.where.items() <= message.properties.items()
 
 
 def _rows(message: Message, wanting: Sequence[_Known], now: Instant, is_unique: bool) -> Iterable[tuple[Any, ...]]:
