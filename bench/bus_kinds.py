@@ -206,7 +206,7 @@ async def _open_servicebus(settings: dict[str, str]) -> AsyncIterator[Opened]:
 async def _send_bare(sender: ServiceBusSender, messages: Sequence[Message]) -> None:
     batch = await sender.create_message_batch()
     for message in messages:
-        properties: dict[str | bytes, Any] = {**message.properties}
+        properties: dict[Any, Any] = {**message.properties}
         same = ServiceBusMessage(
             message.body,
             message_id=message.id,
