@@ -22,7 +22,7 @@ import asyncpg
 import msgspec
 
 from bench.figures import percentile
-from bench.harness import LUCIUS, Harness, check_account, clean, clean_alone
+from bench.harness import BEFORE, NOW, Harness, check_account, clean, clean_alone, programs_compared
 from bench.part import (
     Measured,
     Options,
@@ -51,7 +51,6 @@ from bench.processes import (
 )
 from bench.report import Rows
 
-NOW, BEFORE = "now", "before"
 JOBS_PER_SECOND_GOAL = 1_000
 P50_MS_GOALS = {1: 12.0, 2: 15.0}
 TWO_OF_ONE_GOAL = 0.95
@@ -274,7 +273,7 @@ def rows_of(found: Rounds, bare: list[Bare]) -> list[Row]:
 
 
 def run(options: Options) -> Measured:
-    programs = {NOW: LUCIUS} | ({BEFORE: options.before} if options.before else {})
+    programs = programs_compared(options.before)
     found: Rounds = {(which, apis): [] for which in programs for apis in (1, 2)}
     bare = []
     for at, order in enumerate(alternating(options.rounds, list(programs))):

@@ -24,6 +24,12 @@ from bench.services import Account
 
 LUCIUS = Path(sys.executable).parent / "lucius"
 SLACK_SECONDS = 180.0
+NOW, BEFORE = "now", "before"
+
+
+def programs_compared(before: Path | None) -> dict[str, Path]:
+    """The programs that are compared."""
+    return {NOW: LUCIUS} if before is None else {NOW: LUCIUS, BEFORE: before}
 
 
 class HarnessOptions(NamedTuple):

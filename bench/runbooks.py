@@ -21,7 +21,7 @@ import httpx
 import msgspec
 
 from bench.bare import measure_sqlite
-from bench.harness import LUCIUS
+from bench.harness import BEFORE, LUCIUS, NOW, programs_compared
 from bench.part import Measured, Options, Part, Row, alternating, at_least, at_most, detail, median_ratio, say
 from bench.postgres import postgres_server
 from bench.processes import (
@@ -43,7 +43,6 @@ TICK_SECONDS_GOAL = 2.0
 MEMBERS, QUICK_MEMBERS = 10_000, 500
 TICK_MEMBERS, QUICK_TICK_MEMBERS = 50_000, 5_000
 PROGRESSIONS = ("barrier", "independent")
-NOW, BEFORE = "now", "before"
 
 _PARAMS = '{{Upn: "{{{{Upn}}}}", Batch: "{{{{_batch_id}}}}"}}'
 _STEP = f"      - {{{{name: s{{0}}, worker_id: {{1}}, function: Do-Nothing, params: {_PARAMS}}}}}"
@@ -320,7 +319,7 @@ def rows_of(found: Found) -> list[Row]:
 def run(options: Options) -> Measured:
     members = QUICK_MEMBERS if options.quick else MEMBERS
     tick_members = QUICK_TICK_MEMBERS if options.quick else TICK_MEMBERS
-    programs = {NOW: LUCIUS} | ({BEFORE: options.before} if options.before else {})
+    programs = programs_compared(options.before)
     with scratch_folder("runbooks", options.disk) as folder:
         sqlite = measure_sqlite(folder, min(2.0, options.seconds))
         tick = asyncio.run(measure_tick(folder, tick_members))

@@ -26,6 +26,8 @@ BY_ID = {
     "renew": (statements.RENEW, ["text", "bigint", "bigint", "bigint"]),
     "withdraw": (statements.WITHDRAW, ["text", "bigint", "bigint"]),
     "bury": (statements.BURY, ["text", "bigint", "bigint", "text", "bigint"]),
+    "bury, with deliveries": (statements.BURY_COUNTED, ["text", "bigint", "bigint", "text", "bigint", "bigint"]),
+    "send again": (statements.SEND_AGAIN, ["text", "bigint", "bigint", "bigint", "bytea"]),
     "look whether it waits": (statements.WAITING, ["text", "bigint", "bigint"]),
 }
 
@@ -53,7 +55,7 @@ async def publish(bus: SqlBus, name: str, count: int) -> None:
 @pytest.mark.parametrize("act", BY_ID)
 async def test_message_is_found_by_its_id(connection: asyncpg.Connection, act: str) -> None:
     sql, types = BY_ID[act]
-    values = {"text[]": "ARRAY['queued-1']", "text": "'queued-1'", "bigint": "1"}
+    values = {"text[]": "ARRAY['queued-1']", "text": "'queued-1'", "bigint": "1", "bytea": "NULL"}
     await connection.execute(f"PREPARE act ({', '.join(types)}) AS {sql}")
     plan = await connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE act ({', '.join(values[name] for name in types)})")
     assert {node["Index Name"] for node in nodes(json.loads(plan)[0]["Plan"]) if "Index Name" in node} == {

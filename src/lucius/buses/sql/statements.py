@@ -97,9 +97,9 @@ IS_ANY_READY = (
     " AND visible_at <= $2 LIMIT 1"
 )
 LOCK = "UPDATE messages SET visible_at = $2, delivery_count = delivery_count + 1 WHERE message_seq = $1"
-_IS_QUEUED = "state || '' = 'QUEUED'"
-"""For statements that know the message's id. Written so that no index of queued messages can be used for it: PostgreSQL
-may have counted the messages when none was queued, and would then prefer to look through all that are queued now."""
+_IS_QUEUED, _IS_DEAD = "state || '' = 'QUEUED'", "state || '' = 'DEAD'"
+"""For statements that know the message's id. Written so that no index of queued or dead messages can be used for them:
+PostgreSQL may have counted the messages when there were none, and would then prefer to look through all there are."""
 UNLOCK = (
     "UPDATE messages SET visible_at = CASE WHEN $3::bigint = 0 THEN enqueued_at ELSE $3::bigint END"
     f" WHERE message_id = $1 AND subscription_id = $2 AND {_IS_QUEUED}"
@@ -160,7 +160,7 @@ DEAD_LETTERS_OF = f"{_DEAD_LETTERS} AND subscription_id = ANY($2::bigint[]) ORDE
 SEND_AGAIN = (
     "UPDATE messages SET state = 'QUEUED', ended_at = NULL, reason = NULL, delivery_count = 0, enqueued_at = $3,"
     " visible_at = $3, expires_at = $4, body = COALESCE($5::bytea, body) WHERE message_id = $1 AND subscription_id = $2"
-    " AND state = 'DEAD' AND COALESCE($5::bytea, body) IS NOT NULL RETURNING properties"
+    f" AND {_IS_DEAD} AND COALESCE($5::bytea, body) IS NOT NULL RETURNING properties"
 )
 
 EXPIRED = (

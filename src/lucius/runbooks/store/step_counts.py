@@ -26,6 +26,7 @@ COLUMNS = (*STEP, "dispatched_in_flight", "polling_in_flight")
 _GROUPS = "s.phase_execution_id, s.step_index, s.step_name, s.status, s.in_flight"
 _COUNT = f"SELECT {_GROUPS}, COUNT(*) FROM phase_executions p JOIN step_executions s ON s.phase_execution_id = p.id"
 BY_ROWS = f"{_COUNT} WHERE p.batch_id = $1 GROUP BY {_GROUPS}"
+# Whoever else makes steps makes them pending, and at the barrier.
 _IS_NOT_ADOPTED = f"s.{IS_OPEN} AND s.catching_up = FALSE AND s.batch_id = 0"
 PHASES_NOT_ADOPTED = (
     "SELECT p.id FROM phase_executions p WHERE p.batch_id = $1 AND p.member_count IS NULL AND (SELECT s.step_index"
