@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 
+import pytest
+
 from lucius.buses.waiting import WOKEN_BY_A_FULL_TAKE, Waiting
 
 LOOK_SECONDS = 0.02
@@ -44,6 +46,57 @@ async def test_a_message_wakes_one_of_many_receivers() -> None:
     assert inbox.looks - looks <= 1 + WOKEN_BY_A_FULL_TAKE
     for task in rest:
         task.cancel()
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+async def test_a_full_take_wakes_two_more_however_many_queues_they_wait_for(limit: int) -> None:
+    """Each of these looks was a request to NATS for each lane: idle workers cost 5 ms of processor a message."""
+    inbox, waiting = Inbox(), Waiting[str](look_seconds=WAIT_SECONDS)
+    others = [0]
+
+    async def take_more() -> list[str]:
+        others[0] += 1
+        return []
+
+    lanes = [f"lane {number}" for number in range(16)]
+    receivers = [
+        asyncio.create_task(waiting.receive(lanes, limit, WAIT_SECONDS, inbox.take, take_more)) for _ in range(64)
+    ]
+    await _asleep()
+    looks = inbox.looks
+
+    inbox.messages.append("one")
+    waiting.wake(lanes[3])
+    await asyncio.wait(receivers, timeout=TEST_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED)
+    await _asleep()
+    await _asleep()
+    assert (inbox.looks - looks, others[0]) == (1, WOKEN_BY_A_FULL_TAKE if limit == 1 else 0)
+    for task in receivers:
+        task.cancel()
+
+
+async def test_a_message_that_comes_while_a_receiver_looks_for_more_is_found_at_once() -> None:
+    inbox, waiting = Inbox(), Waiting[str](look_seconds=WAIT_SECONDS)
+    looks = 0
+
+    async def too_early() -> list[str]:
+        nonlocal looks
+        looks += 1
+        found = await inbox.take()
+        if looks == 1:
+            inbox.messages.append("two")
+            assert not waiting.wake("lane"), "nobody sleeps"
+        return found
+
+    first, second = (
+        asyncio.create_task(waiting.receive(["lane"], 1, WAIT_SECONDS, inbox.take, too_early)) for _ in range(2)
+    )
+    await _asleep()
+    inbox.messages.append("one")
+    waiting.wake("lane")
+    async with asyncio.timeout(TEST_SECONDS_MAX):
+        assert [await first, await second] == [["one"], ["two"]]
+    assert looks == 2
 
 
 async def test_a_receiver_that_joins_others_does_not_look() -> None:

@@ -26,7 +26,7 @@ from lucius.domain.routing import LANE_TOPICS
 from lucius.engines.outbox.engine import EngineSettings
 from lucius.ledgers.sql import SqlLedger
 from lucius.ports.bus import Bus, Subscription
-from lucius.testing.engine_flood import EngineFlood
+from lucius.testing.engine_flood import WORKERS, EngineFlood
 from lucius.testing.engine_harness import EngineHarness
 from lucius.testing.samples import STEP_IDS
 
@@ -40,6 +40,11 @@ class Flood(EngineFlood):
     small_jobs = sized(12, 40)
     pairs = sized(3, 5)
     ratio_max = RATIO_MAX
+
+    @pytest.fixture(params=[4, WORKERS] if IS_LONG else [4])
+    def workers(self, request: pytest.FixtureRequest) -> int:
+        """A short flood would be over before so many workers have done anything else."""
+        return int(request.param)
 
     @pytest.fixture
     def clock(self) -> SystemClock:

@@ -125,3 +125,52 @@ async def test_nothing_is_published_before_the_count_is_taken(driver: LedgerDriv
     assert not cap.holds_back(job.spec, job.steps[0].spec), "it is counted itself"
     other = await driver.create()
     assert cap.holds_back(other.spec, other.steps[0].spec)
+
+
+async def test_nothing_is_read_or_released_while_the_bus_takes_nothing(
+    driver: LedgerDriver, clock: ManualClock
+) -> None:
+    """What is released then is only held again, and the room that this makes was looked at all the time."""
+    cap = await make_cap(driver, maximum=4)
+    await create(driver, clock, cap, is_held=True)
+    released: list[str] = []
+
+    async def release(job_ids: list[str]) -> None:
+        released.extend(job_ids)
+
+    is_open = True
+    running = asyncio.create_task(cap.run(release, Observer(), lambda: not is_open))
+    await asyncio.sleep(0.2)
+    assert not released
+    is_open = False
+    async with asyncio.timeout(SECONDS_MAX):
+        while not released:
+            await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_lines_are_released_at_the_same_time(driver: LedgerDriver, clock: ManualClock) -> None:
+    """One after the other, each took a turn of its own: with a flood on all lanes, services waited for their turn."""
+    cap = await make_cap(driver, maximum=4)
+    clock.is_holding_back = True
+    for number in range(3):
+        await driver.create(tenant_id=f"tenant {number}")
+    waiting, most = 0, 0
+    are_done = asyncio.Event()
+
+    async def release(job_ids: list[str]) -> None:
+        nonlocal waiting, most
+        waiting += len(job_ids)
+        most = max(most, waiting)
+        if most == 3:
+            are_done.set()
+        await are_done.wait()
+        waiting -= len(job_ids)
+
+    running = asyncio.create_task(cap.run(release, Observer()))
+    try:
+        await asyncio.wait_for(are_done.wait(), SECONDS_MAX)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

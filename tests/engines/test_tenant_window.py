@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from lucius.engines.tenant_window import AHEAD_SECONDS, GROWTH_MAX, SHARED_PART, SHARED_SECONDS, TenantWindows
+from lucius.engines.tenant_window import (
+    AHEAD_SECONDS,
+    GROWTH_MAX,
+    PUBLISHES_AHEAD,
+    PUBLISHES_COUNTED,
+    SHARED_AHEAD_SECONDS,
+    SHARED_LEAST,
+    SHARED_SECONDS,
+    TenantWindows,
+)
 from lucius.ports.ledger import HeldLine
 
 CAP = 16
 FLOOD = HeldLine("flood", 3, "ocr")
 SMALL = HeldLine("small", 3, "ocr")
+BUSY = 80
+"""So many acknowledgements in one measured time let each tenant have some that is neither the least nor the most."""
+SHARED = round(BUSY * SHARED_AHEAD_SECONDS / AHEAD_SECONDS)
 
 
 class Time:
@@ -57,13 +69,25 @@ def test_growth_has_a_limit(windows: TenantWindows, time: Time) -> None:
 
 
 def test_both_have_a_part_of_it_as_soon_as_another_tenant_comes(windows: TenantWindows, time: Time) -> None:
-    acknowledge(windows, time, 40)
+    acknowledge(windows, time, BUSY)
     windows.entered(SMALL)
-    assert (windows.size(FLOOD), windows.size(SMALL)) == (40 // SHARED_PART, 40 // SHARED_PART)
+    assert SHARED_LEAST < SHARED < CAP
+    assert (windows.size(FLOOD), windows.size(SMALL)) == (SHARED, SHARED)
 
 
-@pytest.mark.parametrize(("acknowledged", "expected"), [(0, CAP // SHARED_PART), (1_000, CAP)])
-def test_who_shares_a_queue_has_at_most_the_cap_and_at_least_a_part_of_it(
+def test_slow_publishing_lets_tenants_have_as_much_as_keeps_the_service_busy(
+    windows: TenantWindows, time: Time
+) -> None:
+    windows.entered(SMALL)
+    for seconds, expected in ((0.0, SHARED_AHEAD_SECONDS), (0.005, 0.005 * PUBLISHES_AHEAD), (60.0, AHEAD_SECONDS)):
+        for _ in range(20 * PUBLISHES_COUNTED):
+            windows.published_within(seconds)
+        acknowledge(windows, time, BUSY)
+        assert windows.size(FLOOD) == min(round(BUSY * expected / AHEAD_SECONDS), CAP)
+
+
+@pytest.mark.parametrize(("acknowledged", "expected"), [(0, SHARED_LEAST), (1_000, CAP)])
+def test_who_shares_a_queue_has_at_most_the_cap_and_at_least_a_few(
     windows: TenantWindows, time: Time, acknowledged: int, expected: int
 ) -> None:
     windows.entered(SMALL)
@@ -78,7 +102,7 @@ def test_smallest_cap_lets_everybody_have_one(time: Time) -> None:
     assert windows.size(FLOOD) == 1
 
 
-@pytest.mark.parametrize(("cap", "expected"), [(2, 2), (5, 4), (16, 4), (40, 10)])
+@pytest.mark.parametrize(("cap", "expected"), [(2, 2), (5, 4), (16, 4), (40, 4)])
 def test_small_cap_leaves_enough_to_hide_the_way_to_the_service(time: Time, cap: int, expected: int) -> None:
     windows = TenantWindows(cap, time)
     windows.entered(FLOOD)
@@ -90,19 +114,19 @@ def test_queue_is_shared_for_a_moment_after_the_other_has_left(windows: TenantWi
     windows.entered(SMALL)
     time.now += 10 * SHARED_SECONDS
     windows.left(SMALL)
-    acknowledge(windows, time, 20)
-    assert windows.size(FLOOD) == 20 // SHARED_PART
+    acknowledge(windows, time, BUSY)
+    assert windows.size(FLOOD) == SHARED
     time.now += SHARED_SECONDS
-    acknowledge(windows, time, 20)
-    assert windows.size(FLOOD) == 20
+    acknowledge(windows, time, BUSY)
+    assert windows.size(FLOOD) == BUSY
 
 
 def test_what_another_process_holds_of_another_tenant_counts(windows: TenantWindows, time: Time) -> None:
-    acknowledge(windows, time, 20)
+    acknowledge(windows, time, BUSY)
     windows.waits_elsewhere(FLOOD)
-    assert windows.size(FLOOD) == 20, "its own"
+    assert windows.size(FLOOD) == BUSY, "its own"
     windows.waits_elsewhere(SMALL)
-    assert windows.size(FLOOD) == 20 // SHARED_PART
+    assert windows.size(FLOOD) == SHARED
 
 
 def test_rate_from_before_a_pause_does_not_count(windows: TenantWindows, time: Time) -> None:

@@ -16,12 +16,23 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Hashable
+from enum import Enum, auto
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 WOKEN_BY_A_FULL_TAKE = 2
+
+
+class Reason(Enum):
+    """Why a receiver wakes."""
+
+    LOOK = auto()
+    """Something was announced, or nobody has looked for a while."""
+    MORE = auto()
+    """Another one took as many as it could."""
+    TIME_OVER = auto()
 
 
 class Waiting(Generic[K]):
@@ -42,7 +53,7 @@ class Waiting(Generic[K]):
         """When a look left nothing in a queue, and how often something had been announced until then."""
         self._look_seconds = look_seconds
         self._interval = interval
-        self._asleep: dict[K, dict[asyncio.Future[bool], Collection[K]]] = {}
+        self._asleep: dict[K, dict[asyncio.Future[Reason], Collection[K]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._unnoticed: Counter[K] = Counter()
         """How often a message of each queue woke nobody: somebody may be looking, and too early to see it."""
@@ -74,30 +85,50 @@ class Waiting(Generic[K]):
                 self._wake(receiver, keys)
 
     async def receive(
-        self, keys: Collection[K], limit: int, seconds: float, take: Callable[[], Awaitable[list[T]]]
+        self,
+        keys: Collection[K],
+        limit: int,
+        seconds: float,
+        take: Callable[[], Awaitable[list[T]]],
+        take_more: Callable[[], Awaitable[list[T]]] | None = None,
     ) -> list[T]:
-        """What `take`, which takes at most `limit`, finds now or within so many seconds."""
+        """What `take`, which takes at most `limit`, finds now or within so many seconds. `take_more` is what a receiver
+        does instead that was woken only because another one took as many as it could."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         waits_at_once = seconds > 0 and keys and (self._others_wait(keys) or self._are_empty(keys, loop.time()))
         taken = [] if waits_at_once else await self._look(keys, limit, take)
         while not taken and keys and loop.time() < deadline:
-            is_woken = await self._sleep(keys, deadline)
-            if is_woken or not self._others_wait(keys):
+            reason = await self._sleep(keys, deadline)
+            if reason is Reason.MORE and take_more is not None:
+                taken = await self._look(keys, limit, take_more, sees_all=False)
+            elif reason is not Reason.TIME_OVER or not self._others_wait(keys):
                 taken = await self._look(keys, limit, take)
         if len(taken) >= limit:
-            for key in keys:
-                self.wake(key, WOKEN_BY_A_FULL_TAKE)
+            self._wake_more(keys)
         return taken
 
-    async def _look(self, keys: Collection[K], limit: int, take: Callable[[], Awaitable[list[T]]]) -> list[T]:
+    def _wake_more(self, keys: Collection[K]) -> None:
+        """There may be more in each of these queues. Most receivers wait for several of them, and count for each."""
+        woken: Counter[K] = Counter()
+        for key in keys:
+            self._wakes[key] += 1
+            while woken[key] < WOKEN_BY_A_FULL_TAKE and key in self._asleep:
+                receiver, its_keys = next(iter(self._asleep[key].items()))
+                woken.update(its_keys)
+                self._wake(receiver, its_keys, Reason.MORE)
+            self._unnoticed[key] += not woken[key]
+
+    async def _look(
+        self, keys: Collection[K], limit: int, take: Callable[[], Awaitable[list[T]]], sees_all: bool = True
+    ) -> list[T]:
         loop = asyncio.get_running_loop()
         while True:
             before, began_at = self._count_unnoticed(keys), loop.time()
             wakes = {key: self._wakes[key] for key in keys}
             woken_all = self._woken_all
             taken = await take()
-            if len(taken) < limit and self._woken_all == woken_all:
+            if sees_all and len(taken) < limit and self._woken_all == woken_all:
                 self._emptied |= {key: (began_at, count) for key, count in wakes.items()}
             if taken or self._count_unnoticed(keys) == before:
                 return taken
@@ -121,26 +152,26 @@ class Waiting(Generic[K]):
         """Whether others wait for each of these queues already: the next message is theirs."""
         return all(key in self._asleep for key in keys)
 
-    async def _sleep(self, keys: Collection[K], deadline: float) -> bool:
-        """Whether something woke this receiver before its time was over."""
+    async def _sleep(self, keys: Collection[K], deadline: float) -> Reason:
+        """Why this receiver was woken."""
         loop = asyncio.get_running_loop()
-        receiver: asyncio.Future[bool] = loop.create_future()
+        receiver: asyncio.Future[Reason] = loop.create_future()
         for key in keys:
             self._asleep.setdefault(key, {})[receiver] = keys
         self._look_later(loop)
-        timer = loop.call_at(deadline, self._wake, receiver, keys, False)
+        timer = loop.call_at(deadline, self._wake, receiver, keys, Reason.TIME_OVER)
         try:
             return await receiver
         finally:
             timer.cancel()
             self._forget(receiver, keys)
 
-    def _wake(self, receiver: asyncio.Future[bool], keys: Collection[K], has_reason: bool = True) -> None:
+    def _wake(self, receiver: asyncio.Future[Reason], keys: Collection[K], reason: Reason = Reason.LOOK) -> None:
         self._forget(receiver, keys)
         if not receiver.done():
-            receiver.set_result(has_reason)
+            receiver.set_result(reason)
 
-    def _forget(self, receiver: asyncio.Future[bool], keys: Collection[K]) -> None:
+    def _forget(self, receiver: asyncio.Future[Reason], keys: Collection[K]) -> None:
         for key in keys:
             asleep = self._asleep.get(key)
             if asleep is not None:

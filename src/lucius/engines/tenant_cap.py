@@ -12,7 +12,7 @@ and only while something waits for them. Each process has a cap of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import monotonic
 
 from lucius.domain.attempt import DispatchStatus
@@ -32,7 +32,10 @@ RECOUNT_SECONDS = 0.1
 RECOUNT_SHARE = 0.1
 """Of the time, for these questions: where each job is a request, they leave a slow ledger time for everything else."""
 GATHER_SECONDS = 0.01
-"""After an ACK, others are waited for: releasing several at once costs little more than releasing one."""
+"""After an ACK, others are waited for, because releasing several at once costs little more than releasing one; but no
+longer than until there is room for half of what a line may have."""
+RELEASES_AT_ONCE = 32
+"""Lines whose held attempts are read from the ledger at the same time, and released in one turn."""
 ASKED_MAX = 5_000
 """Jobs that one such question is about."""
 
@@ -53,11 +56,15 @@ class TenantCap:
         self._counts_unsent = counts_unsent
         self._unacknowledged: dict[HeldLine, set[str]] = {}
         self._counted_in: dict[str, HeldLine] = {}
+        self._on_their_way: dict[str, float] = {}
+        """Since when jobs were let go of which it is not known yet that the bus has their directive."""
         self._waiting: set[HeldLine] = set()
         self._newly_waiting: set[HeldLine] = set()
         """Lines in which an attempt was held since the ledger was last asked about them."""
         self._has_counted = False
         self._has_news = asyncio.Event()
+        self._runs_low = asyncio.Event()
+        """Some line has room for half of what it may have: its service would soon be idle."""
 
     def holds_back(self, spec: JobSpec, step: StepSpec) -> bool:
         """Whether a new attempt has to wait: behind others that wait, or for an ACK. A job that is counted already may
@@ -74,7 +81,7 @@ class TenantCap:
         if self.holds_back(job.spec, job.current_step.spec):
             return False
         self.forget(job.job_id)
-        self._count(job.job_id, _line(job))
+        self._let_go(job.job_id, _line(job))
         return True
 
     async def open(self, observer: Observer) -> None:
@@ -106,10 +113,15 @@ class TenantCap:
             line = _line(job)
         elif step.status is StepStatus.INITIATED:
             line = _line(job)
+            counted_at = self._on_their_way.pop(job_id, None)
+            if counted_at is not None:
+                self._windows.published_within(monotonic() - counted_at)
         before = self._counted_in.get(job_id)
         if line != before:
             self.forget(job_id)
-            if line is not None:
+            if line is not None and step.status is StepStatus.DISPATCHING:
+                self._let_go(job_id, line)
+            elif line is not None:
                 self._count(job_id, line)
 
     def committed(self, job: Job) -> None:
@@ -125,6 +137,7 @@ class TenantCap:
         line = self._counted_in.pop(job_id, None)
         if line is None:
             return
+        self._on_their_way.pop(job_id, None)
         jobs = self._unacknowledged[line]
         jobs.discard(job_id)
         self._windows.acknowledged(line)
@@ -133,6 +146,13 @@ class TenantCap:
             self._windows.left(line)
         if line in self._waiting:
             self._has_news.set()
+            if 2 * self._room(line) >= self._windows.size(line):
+                self._runs_low.set()
+
+    def _let_go(self, job_id: str, line: HeldLine) -> None:
+        """Count a job whose directive is about to be published."""
+        self._count(job_id, line)
+        self._on_their_way[job_id] = monotonic()
 
     def _count(self, job_id: str, line: HeldLine) -> None:
         self._counted_in[job_id] = line
@@ -144,11 +164,13 @@ class TenantCap:
 
     # --- Releasing ---------------------------------------------------------------------------------------------------
 
-    async def run(self, release: Release, observer: Observer) -> None:
-        """Release what may be published, whenever there is room, until cancelled."""
+    async def run(self, release: Release, observer: Observer, may_release: Callable[[], bool] = lambda: True) -> None:
+        """Release what may be published, whenever there is room, until cancelled. `may_release`: whether the bus takes
+        anything now; if not, whatever is released would only be held again."""
         looked_at = recount_at = float("-inf")
         while True:
             self._has_news.clear()
+            self._runs_low.clear()
             now = monotonic()
             try:
                 if not self._has_counted:
@@ -160,8 +182,8 @@ class TenantCap:
                     began = monotonic()
                     await self._recount([line for line in self._waiting if self._room(line) == 0])
                     recount_at = began + max(RECOUNT_SECONDS, (monotonic() - began) / RECOUNT_SHARE)
-                for line in [line for line in self._waiting if self._room(line) > 0]:
-                    await self._release(line, release)
+                if may_release():
+                    await self._release_all([line for line in self._waiting if self._room(line) > 0], release)
             except Exception as error:
                 observer.loop_failed(LOOP, error)
                 await asyncio.sleep(self._look_seconds)
@@ -171,7 +193,8 @@ class TenantCap:
             try:
                 async with asyncio.timeout(pause):
                     await self._has_news.wait()
-                    await asyncio.sleep(GATHER_SECONDS)
+                async with asyncio.timeout(GATHER_SECONDS):
+                    await self._runs_low.wait()
             except TimeoutError:
                 pass
 
@@ -194,6 +217,13 @@ class TenantCap:
                 if causes.get(job_id) not in ("BUS", "ACK"):
                     self.forget(job_id)
 
+    async def _release_all(self, lines: Sequence[HeldLine], release: Release) -> None:
+        for first in range(0, len(lines), RELEASES_AT_ONCE):
+            some = lines[first : first + RELEASES_AT_ONCE]
+            for done in await asyncio.gather(*(self._release(line, release) for line in some), return_exceptions=True):
+                if isinstance(done, BaseException):
+                    raise done
+
     async def _release(self, line: HeldLine, release: Release) -> None:
         room = self._room(line)
         self._newly_waiting.discard(line)
@@ -202,7 +232,7 @@ class TenantCap:
             self._waiting.discard(line)
         job_ids = job_ids[: self._room(line)]
         for job_id in job_ids:
-            self._count(job_id, line)
+            self._let_go(job_id, line)
         try:
             await release(job_ids)
         except BaseException:

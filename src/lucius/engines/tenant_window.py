@@ -2,25 +2,32 @@
 
 The cap is there for the tenants that share a queue: whoever comes waits for what the others have in it. How long that
 is depends on how fast the service acknowledges, so what a tenant may have follows from what was acknowledged just
-before. A tenant that is alone may have the cap or a tenth of a second's work, whichever is more. When another tenant
-comes, both may have a quarter of that work from then on, but no more than the cap and no less than a quarter of it.
-Four is the least, if the cap allows it: with fewer, each directive waits for the whole way of the one before it, to the
-service and back, so the queue is measured as slow and stays so.
+before. A tenant that is alone may have the cap or a tenth of a second's work, whichever is more.
+
+When another tenant comes, each may have as much work as keeps the service busy while its next directives are on their
+way, no more than the cap and no less than four directives. How long that is follows from how long publishing has taken
+lately. With less in the queue the service would wait, be measured as slow, get still less, and stay so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from time import monotonic
 
 from lucius.ports.ledger import HeldLine
 
 AHEAD_SECONDS = 0.1
 """A tenant that is alone may have as much queued as was acknowledged in so many seconds before."""
-SHARED_PART = 4
-"""A tenant that shares the queue may have one in so many of that."""
+SHARED_AHEAD_SECONDS = 0.0125
+"""And one that shares the queue at least as much as in so many."""
+PUBLISHES_AHEAD = 3
+"""Or as in the time of so many publishes, if that is longer: after an ACK, the next directive is let go, published,
+delivered and acknowledged."""
+PUBLISHES_COUNTED = 16
+"""Over about so many, the time of a publish is averaged."""
 SHARED_LEAST = 4
-"""And at least so many, unless the cap is less."""
+"""A tenant may always have so many, unless the cap is less: some services take several at once."""
 SHARED_SECONDS = 1.0
 """So long after another tenant was there, a queue counts as shared: its next directive is likely to follow."""
 GROWTH_MAX = 16
@@ -32,13 +39,15 @@ class TenantWindows:
         self._cap = cap
         self._time = time
         self._queues: dict[tuple[int, str], _Queue] = {}
+        self._publish_seconds = 0.0
 
     def size(self, line: HeldLine) -> int:
         """Unacknowledged directives that a line may have now."""
         queue, now = self._queue(line), self._time()
         lately = queue.acknowledged_lately(now)
         if queue.is_shared(now) or queue.tenants - {line.tenant_id}:
-            return min(max(max(lately, self._cap) // SHARED_PART, SHARED_LEAST), self._cap)
+            ahead = min(max(PUBLISHES_AHEAD * self._publish_seconds, SHARED_AHEAD_SECONDS), AHEAD_SECONDS)
+            return min(max(round(lately * ahead / AHEAD_SECONDS), SHARED_LEAST), self._cap)
         return min(max(lately, self._cap), self._cap * GROWTH_MAX)
 
     def entered(self, line: HeldLine) -> None:
@@ -48,6 +57,10 @@ class TenantWindows:
     def left(self, line: HeldLine) -> None:
         """It has nothing in this queue any more."""
         self._queue(line).leave(line.tenant_id, self._time())
+
+    def published_within(self, seconds: float) -> None:
+        """So long after it was let go, the bus had a directive and that was recorded."""
+        self._publish_seconds += (min(seconds, AHEAD_SECONDS) - self._publish_seconds) / PUBLISHES_COUNTED
 
     def acknowledged(self, line: HeldLine) -> None:
         self._queue(line).acknowledge(self._time())
@@ -69,8 +82,8 @@ class _Queue:
 
     def __init__(self) -> None:
         self.tenants: set[str] = set()
-        self._shared_until = float("-inf")
-        self._counts_until = float("-inf")
+        self._shared_until = -inf
+        self._counts_until = -inf
         self._acknowledged = 0
         self._acknowledged_before = 0
 

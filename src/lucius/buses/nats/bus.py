@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, KeysView, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -257,13 +258,14 @@ class NatsBus:
             await self._subscriptions.refresh()
         wanted = [one for topic in topics if (one := self._subscriptions.find(topic, subscription)) is not None]
 
-        async def take() -> list[Taken]:
-            taken = await self._receiving.take(wanted, limit, lock_seconds)
+        async def take(only_hinted: bool = False) -> list[Taken]:
+            taken = await self._receiving.take(wanted, limit, lock_seconds, only_hinted)
             self._held.received(taken)
             return taken
 
         keys = [(one.topic, one.name) for one in wanted]
-        return [taken.delivery for taken in await self._waiting.receive(keys, limit, wait_seconds, take)]
+        taken = await self._waiting.receive(keys, limit, wait_seconds, take, partial(take, only_hinted=True))
+        return [one.delivery for one in taken]
 
     async def settle(self, refs: Sequence[DeliveryRef]) -> None:
         await self._held.settle(await self._known(refs))

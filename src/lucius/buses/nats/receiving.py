@@ -64,10 +64,13 @@ class Receiving:
         """Consumers may have been made anew."""
         self._ack_waits.clear()
 
-    async def take(self, wanted: Sequence[Subscription], limit: int, lock_seconds: float) -> list[Taken]:
-        """Take and lock up to `limit` messages: a fair share of every topic first, then whatever is left."""
+    async def take(
+        self, wanted: Sequence[Subscription], limit: int, lock_seconds: float, only_hinted: bool = False
+    ) -> list[Taken]:
+        """Take and lock up to `limit` messages: a fair share of every topic first, then whatever is left.
+        `only_hinted`: only of topics that probably have something, because each look at one is a request."""
         taken: list[Taken] = []
-        order = self._order(wanted)
+        order = self._order([one for one in wanted if not only_hinted or (one.topic, one.name) in self._hints])
         while order and len(taken) < limit:
             room = limit - len(taken)
             share = max(1, room // len(order))
@@ -78,6 +81,7 @@ class Receiving:
                 taken += found
                 if is_full:
                     still_full.append(one)
+                    self.hint(one.topic, one.name)
                 else:
                     self._hints.discard((one.topic, one.name))
             order = [*later, *still_full]

@@ -31,6 +31,8 @@ FLOWING_SECONDS = 0.1
 """Messages flow while no more time passes between one that is read and the next."""
 PREFETCH = 1
 """Any number makes the SDK keep what comes while nobody reads; `ask` says how many may come."""
+SHARE_DIGITS = 6
+"""Of a sum of shares; further ones are errors of rounding."""
 OPEN_SECONDS = 20.0
 CLOSE_SECONDS = 5.0
 READ_SECONDS = 1.0
@@ -79,6 +81,7 @@ class Lane:
         self._is_flowing = False
         self._wanted: dict[object, float] = {}
         """By caller, its share of what it waits for: the rest comes from other lanes."""
+        self._wanted_by_all = 0.0
         self._is_wanted = asyncio.Event()
         self._has_room = asyncio.Event()
         """Somebody waits for more than has come."""
@@ -92,6 +95,7 @@ class Lane:
 
     def want(self, caller: object, share: float) -> None:
         loop = asyncio.get_running_loop()
+        self._wanted_by_all += share - self._wanted.get(caller, 0.0)
         self._wanted[caller] = share
         self._is_wanted.set()
         self._weigh()
@@ -100,8 +104,9 @@ class Lane:
             self._task = asyncio.create_task(self._run(), name=f"service bus: {self.entity}")
 
     def leave(self, caller: object) -> None:
-        self._wanted.pop(caller, None)
+        self._wanted_by_all -= self._wanted.pop(caller, 0.0)
         if not self._wanted:
+            self._wanted_by_all = 0.0
             self._is_wanted.clear()
         self._weigh()
 
@@ -119,7 +124,7 @@ class Lane:
 
     @property
     def _demand(self) -> int:
-        return math.ceil(sum(self._wanted.values()))
+        return math.ceil(round(self._wanted_by_all, SHARE_DIGITS))
 
     def is_answered(self, seconds: float) -> bool:
         """Whether a receiver has asked for messages for so long and got none, or cannot ask."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from azure.servicebus import ServiceBusReceivedMessage
@@ -57,7 +57,8 @@ class Receiving:
         self._look_seconds = look_seconds
         self._observer = observer
         self.lanes: dict[tuple[str, str], Lane] = {}
-        self._waiting: set[asyncio.Event] = set()
+        self._waiting: dict[asyncio.Event, Collection[Lane]] = {}
+        """The callers that wait, and for which lanes, the longest first."""
         self._turn = 0
         self._settling: set[asyncio.Task[None]] = set()
 
@@ -75,7 +76,7 @@ class Receiving:
         deadline = loop.time() + wait_seconds
         patience = loop.time() + max(wait_seconds, OPENING_SECONDS)
         caller, arrived = object(), asyncio.Event()
-        self._waiting.add(arrived)
+        self._waiting[arrived] = lanes
         try:
             taken = self._take_for(caller, lanes, limit, lock_seconds)
             while not taken:
@@ -88,9 +89,11 @@ class Receiving:
                 taken += self._take_for(caller, lanes, limit - len(taken), lock_seconds)
             return taken
         finally:
-            self._waiting.discard(arrived)
+            del self._waiting[arrived]
             for lane in lanes:
                 lane.leave(caller)
+                if lane.buffer:
+                    self._arrived((lane.topic, lane.name))
 
     @staticmethod
     async def _wait(arrived: asyncio.Event, seconds: float) -> bool:
@@ -111,15 +114,20 @@ class Receiving:
                 name,
                 partial(self._make, topic, name),
                 self._problems,
-                self._arrived,
+                partial(self._arrived, (topic, name)),
                 self._silence_seconds,
                 self._busy_seconds,
             )
         return lane
 
-    def _arrived(self) -> None:
-        for event in self._waiting:
-            event.set()
+    def _arrived(self, place: tuple[str, str]) -> None:
+        """Wake the one who has waited longest for a message of this lane. If the lane is broken, wake all."""
+        lane = self.lanes[place]
+        for arrived, lanes in self._waiting.items():
+            if lane in lanes and (lane.is_broken or not arrived.is_set()):
+                arrived.set()
+                if not lane.is_broken:
+                    return
 
     def _take_for(self, caller: object, lanes: Sequence[Lane], limit: int, lock_seconds: float) -> list[Delivery]:
         """What is there, and let the lanes read the caller's share of the rest."""

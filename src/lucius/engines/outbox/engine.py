@@ -138,7 +138,8 @@ class OutboxEngine:
         ]
         if self._cap is not None:
             await self._cap.open(self._observer)
-            self._loops.append(asyncio.create_task(self._cap.run(self._release, self._observer), name=LOOP))
+            releasing = self._cap.run(self._release, self._observer, lambda: self._circuit.may_try)
+            self._loops.append(asyncio.create_task(releasing, name=LOOP))
         if settings.reconciles:
             self._loops += [
                 every(settings.sweep_interval, "sweep", self._sweep, self._observer),
