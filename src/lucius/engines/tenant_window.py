@@ -5,7 +5,7 @@ is depends on how fast the service acknowledges, so what a tenant may have follo
 before. A tenant that is alone may have the cap or a tenth of a second's work, whichever is more.
 
 When another tenant comes, each may have as much work as keeps the service busy while its next directives are on their
-way, no more than the cap and no less than four directives. How long that is follows from how long publishing has taken
+way, no more than the cap and no less than two directives. How long that is follows from how long publishing has taken
 lately. With less in the queue the service would wait, be measured as slow, get still less, and stay so.
 """
 
@@ -26,8 +26,8 @@ PUBLISHES_AHEAD = 3
 delivered and acknowledged."""
 PUBLISHES_COUNTED = 16
 """Over about so many, the time of a publish is averaged."""
-SHARED_LEAST = 4
-"""A tenant may always have so many, unless the cap is less: some services take several at once."""
+SHARED_LEAST = 2
+"""A tenant may always have so many, unless the cap is less: one to work on, and one to follow."""
 SHARED_SECONDS = 1.0
 """So long after another tenant was there, a queue counts as shared: its next directive is likely to follow."""
 GROWTH_MAX = 16
@@ -47,7 +47,7 @@ class TenantWindows:
         lately = queue.acknowledged_lately(now)
         if queue.is_shared(now) or queue.tenants - {line.tenant_id}:
             ahead = min(max(PUBLISHES_AHEAD * self._publish_seconds, SHARED_AHEAD_SECONDS), AHEAD_SECONDS)
-            return min(max(round(lately * ahead / AHEAD_SECONDS), SHARED_LEAST), self._cap)
+            return min(max(int(lately * ahead / AHEAD_SECONDS) + 1, SHARED_LEAST), self._cap)
         return min(max(lately, self._cap), self._cap * GROWTH_MAX)
 
     def entered(self, line: HeldLine) -> None:
