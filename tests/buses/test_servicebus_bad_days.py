@@ -14,7 +14,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from tests.refused_messages import refused
 from tests.servicebus_server import SDK_LEAVES_SOCKETS, ProvisionedBus, ServerThread, close_broken_sockets
 
-from lucius.buses.servicebus.sending import TopicSender
+from lucius.buses.servicebus.sending import SILENT_SECONDS, TopicSender
 from lucius.clocks import SystemClock
 from lucius.ports.bus import Bus, BusUnavailable, Deferred, Subscription
 from lucius.telemetry.metrics import MetricsObserver
@@ -250,6 +250,44 @@ async def test_busy_topic_does_not_hold_up_the_others_while_the_sdk_tries_again(
     assert isinstance(answers[0], Deferred)
     assert "busy" in answers[0].reason
     assert answers[1] is None
+
+
+async def test_topic_that_does_not_answer_holds_up_the_others_for_a_moment(
+    bus: ProvisionedBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SDK waits for ten seconds, and what was published with it waited as long, again and again."""
+    monkeypatch.setattr("lucius.buses.servicebus.sending.CALL_SECONDS", 10.0)
+    await bus.declare([Subscription(topic="other", name="ocr")])
+    assert await bus.publish([message("m0"), message("other", "other")]) == [None, None], "both are open"
+    bus.thread.run(lambda: bus.thread.server.faults.forget_sends("lane", times=1_000))
+    seconds = []
+    for number in range(2):
+        began = asyncio.get_running_loop().time()
+        answers = await bus.publish([message("m1"), message(f"other{number}", "other")])
+        seconds.append(asyncio.get_running_loop().time() - began)
+        assert isinstance(answers[0], Deferred)
+        assert "topic lane on Service Bus" in answers[0].reason
+        assert "does not answer, and others do" in answers[0].reason
+        assert answers[1] is None
+        await asyncio.sleep(0.2)
+    assert seconds[1] < SILENT_SECONDS <= seconds[0], "later ones hardly wait for it"
+    assert "does not answer" in await deferred(bus, "m1"), "the bus as a whole takes messages"
+    bus.thread.run(bus.thread.server.faults.clear)
+    await published(bus, "m1")
+    assert ids(await bus.receive(["lane"], "ocr", 10, 30.0, PATIENCE_SECONDS)) == ["m0", "m1"], "and only once"
+
+
+async def test_only_topic_that_does_not_answer_is_the_whole_bus(
+    bus: ProvisionedBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in (("SILENT_SECONDS", 0.2), ("CALL_SECONDS", 1.0)):
+        monkeypatch.setattr(f"lucius.buses.servicebus.sending.{name}", seconds)
+    await published(bus, "m0")
+    bus.thread.run(lambda: bus.thread.server.faults.forget_sends("lane", times=1_000))
+    with pytest.raises(BusUnavailable, match="does not answer about topic lane"):
+        await bus.publish([message("m1")])
+    bus.thread.run(bus.thread.server.faults.clear)
+    await published(bus, "m1")
 
 
 async def test_idle_sender_is_replaced_before_a_message_needs_it(bus: ProvisionedBus) -> None:

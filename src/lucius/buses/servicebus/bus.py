@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -170,13 +171,17 @@ class ServiceBus:
         sender = self._sender(topic)
         now = self._clock.now()
         try:
-            return await sender.send([to_wire(message, now) for message in messages])
+            return await sender.send([to_wire(message, now) for message in messages], partial(self._answer, sender))
         except BusUnavailable:
             if sender.is_missing and not self._is_declared(topic):
                 await self._senders.pop(topic).close()
                 self.problems.gone(f"topic {topic}")
                 return [Refused(f"there is no topic {topic} on Service Bus at {self.options.location}")] * len(messages)
             raise
+
+    def _answer(self, besides: TopicSender) -> bool:
+        """Whether topics besides this one have taken messages lately."""
+        return any(sender.answers for sender in self._senders.values() if sender is not besides)
 
     async def _send_one(self, topic: str, message: ServiceBusMessage) -> None:
         [refused] = await self._sender(topic).send([message])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusSender
@@ -25,6 +26,10 @@ HARD_SECONDS = 20.0
 TROUBLED_SECONDS = 0.5
 """How long a message to a topic that was full or busy is waited for: others wait behind it, and the SDK tries again
 for seconds before it says so."""
+SILENT_SECONDS = 3.0
+"""How long a topic that does not answer is waited for while others do."""
+ANSWERED_SECONDS = 30.0
+"""A topic that has taken a message within so many seconds is one that answers."""
 IDLE_SECONDS = 300.0
 BUSY_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
@@ -54,24 +59,43 @@ class TopicSender:
         self._sender: ServiceBusSender | None = None
         self._held_up: tuple[float, str] = (0.0, "")
         """Until when nothing is sent, in the loop's time, and why."""
+        self._answered_at = -inf
+        self._waits_since = inf
+        """Since when a call has not been answered."""
         self._task = asyncio.create_task(self._run(), name=f"service bus: sending to {topic}")
 
-    async def send(self, messages: Sequence[ServiceBusMessage]) -> list[Refused | None]:
+    @property
+    def answers(self) -> bool:
+        """Whether it has taken a message lately."""
+        return asyncio.get_running_loop().time() - self._answered_at < ANSWERED_SECONDS
+
+    async def send(
+        self, messages: Sequence[ServiceBusMessage], others_answer: Callable[[], bool] = lambda: False
+    ) -> list[Refused | None]:
         """One answer for each. Raises `BusUnavailable`, or `EntityUnavailable` if others than this topic may work; what
-        of these messages was sent is then unknown."""
+        of these messages was sent is then unknown. `others_answer`: whether other topics do."""
         loop = asyncio.get_running_loop()
         if loop.time() < self._held_up[0]:
             raise EntityUnavailable(self._held_up[1])
         trouble = self._problems.unavailable(self._entity) if self._has_no_room else None
+        is_silent = loop.time() - self._waits_since > SILENT_SECONDS and others_answer()
+        patience = SILENT_SECONDS if trouble is None and not is_silent else TROUBLED_SECONDS
         items: list[Item] = [(message, loop.create_future()) for message in messages]
         for item in items:
             self._queue.put_nowait(item)
+        futures = [future for _, future in items]
         try:
-            async with asyncio.timeout(None if trouble is None else TROUBLED_SECONDS):
-                answers = await asyncio.gather(*(future for _, future in items), return_exceptions=True)
-        except TimeoutError:
-            assert trouble is not None
-            raise trouble from None
+            while (await asyncio.wait(futures, timeout=patience))[1]:
+                if trouble is not None:
+                    raise trouble
+                if others_answer():
+                    raise EntityUnavailable(
+                        f"{self._entity} on Service Bus at {self._problems.location} does not answer, and others do"
+                    )
+        finally:
+            for future in futures:
+                future.cancel()
+        answers = await asyncio.gather(*futures, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
@@ -137,6 +161,7 @@ class TopicSender:
     async def _send(self, items: list[Item]) -> list[Item]:
         """Sends a batch; returns what did not fit."""
         batch: list[Item] = []
+        self._waits_since = asyncio.get_running_loop().time()
         try:
             sender = await self._opened()
             async with sdk_call(HARD_SECONDS):
@@ -170,6 +195,8 @@ class TopicSender:
                 await self._drop()
             _fail(items, unavailable)
             return []
+        finally:
+            self._waits_since = inf
         self._worked(has_sent=len(wire) > 0)
         for _, future in batch:
             _answer(future, None)
@@ -185,6 +212,8 @@ class TopicSender:
     def _worked(self, has_sent: bool) -> None:
         """An open link says nothing about room: only a message that was taken does."""
         self.is_missing = False
+        if has_sent:
+            self._answered_at = asyncio.get_running_loop().time()
         if has_sent or not self._has_no_room:
             self._problems.gone(self._entity)
 
