@@ -24,6 +24,7 @@ from lucius.buses.servicebus.printing import as_json
 from lucius.clocks import SystemClock
 from lucius.domain.routing import LANE_TOPICS
 from lucius.engines.outbox.engine import EngineSettings
+from lucius.kit.settings import CONCURRENCY_DEFAULT
 from lucius.ledgers.sql import SqlLedger
 from lucius.ports.bus import Bus, Subscription
 from lucius.testing.engine_flood import WORKERS, EngineFlood
@@ -33,6 +34,10 @@ from lucius.testing.samples import STEP_IDS
 RATIO_MAX = 10.0 if IS_LONG else math.inf
 """The short form shares the machine with other tests: it notices a tenant that waits until another's flood is over, and
 not how long others wait."""
+
+
+def test_there_are_as_many_workers_as_a_service_has_by_default() -> None:
+    assert WORKERS == CONCURRENCY_DEFAULT
 
 
 class Flood(EngineFlood):
