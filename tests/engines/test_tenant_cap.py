@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
 from lucius.domain.job import OUTBOX, Job
-from lucius.engines.tenant_cap import TenantCap
+from lucius.engines.tenant_cap import UNCOMMITTED_SECONDS, TenantCap
 from lucius.ledgers.memory import MemoryLedger
+from lucius.ports.ledger import HeldLine
 from lucius.ports.observer import Observer
 from lucius.testing.ledger_driver import LedgerDriver, ack, published
 from lucius.testing.samples import ManualClock
@@ -61,6 +62,62 @@ async def test_ack_that_another_process_wrote_makes_room(driver: LedgerDriver, c
     held = await create(driver, clock, cap, is_held=True)
     await driver.tell(first, published(first), ack(first))
     assert await released_by(cap, 1) == [held.job_id]
+
+
+class LedgerThatOthersWriteTo(MemoryLedger):
+    def __init__(self) -> None:
+        super().__init__()
+        self.write: Callable[[], Awaitable[None]] | None = None
+
+    async def wait_causes(self, job_ids: Sequence[str]) -> dict[str, str | None]:
+        if self.write is not None:
+            await self.write()
+        return await super().wait_causes(job_ids)
+
+
+async def test_ledger_is_asked_often_while_others_get_the_acks(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With two processes, half of what one has counted is acknowledged at the other. Asking ten times a second, a flood
+    got no further than its share each time."""
+    monkeypatch.setattr("lucius.engines.tenant_cap.RECOUNT_SECONDS", 600.0)
+    ledger = LedgerThatOthersWriteTo()
+    driver = LedgerDriver(ledger, clock)
+    cap = await make_cap(driver, maximum=4)
+    jobs = [await create(driver, clock, cap) for _ in range(4)]
+    await create(driver, clock, cap, is_held=True)
+    await asyncio.sleep(UNCOMMITTED_SECONDS)
+    left = list(jobs)
+
+    async def acknowledge_one() -> None:
+        if left:
+            job = left.pop()
+            await driver.tell(job, published(job), ack(job))
+
+    ledger.write = acknowledge_one
+    running = asyncio.create_task(cap.run(unexpected, Observer(), lambda: False))
+    try:
+        async with asyncio.timeout(SECONDS_MAX):
+            while any(job.job_id in cap._counted_in for job in jobs):
+                await asyncio.sleep(0.01)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def unexpected(job_ids: list[str]) -> None:
+    raise AssertionError(f"{job_ids} were released")
+
+
+async def test_what_was_let_go_just_now_is_not_asked_about(driver: LedgerDriver, clock: ManualClock) -> None:
+    """Its commit may be under way, and the ledger does not know it yet: it would be forgotten, and another let go."""
+    cap = await make_cap(driver)
+    job = await create(driver, clock, cap)
+    cap._waiting.add(HeldLine(job.spec.tenant_id, job.spec.routing.lane, job.steps[0].spec.service))
+    await driver.tell(job, published(job), ack(job))
+    assert not await cap._recount(True)
+    await asyncio.sleep(UNCOMMITTED_SECONDS)
+    assert await cap._recount(True)
 
 
 class SlowLedger(MemoryLedger):

@@ -12,7 +12,7 @@ and only while something waits for them. Each process has a cap of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 
 from lucius.domain.attempt import DispatchStatus
@@ -29,6 +29,10 @@ LINES_MAX = 2_000
 """Lines in which attempts are held that one look finds; a look follows every few moments."""
 RECOUNT_SECONDS = 0.1
 """How often a process asks whether what it has counted was acknowledged elsewhere, while something waits for it."""
+RECOUNT_OFTEN_SECONDS = 0.02
+"""The same while other processes do get its acknowledgements."""
+UNCOMMITTED_SECONDS = 0.1
+"""A job that was let go so shortly before is not asked about: the ledger may not have it yet."""
 RECOUNT_SHARE = 0.1
 """Of the time, for these questions: where each job is a request, they leave a slow ledger time for everything else."""
 GATHER_SECONDS = 0.01
@@ -168,6 +172,7 @@ class TenantCap:
         """Release what may be published, whenever there is room, until cancelled. `may_release`: whether the bus takes
         anything now; if not, whatever is released would only be held again."""
         looked_at = recount_at = float("-inf")
+        recount_seconds = RECOUNT_SECONDS
         while True:
             self._has_news.clear()
             self._runs_low.clear()
@@ -180,8 +185,9 @@ class TenantCap:
                     await self._look()
                 if now >= recount_at:
                     began = monotonic()
-                    await self._recount([line for line in self._waiting if self._room(line) == 0])
-                    recount_at = began + max(RECOUNT_SECONDS, (monotonic() - began) / RECOUNT_SHARE)
+                    has_found = await self._recount(recount_seconds == RECOUNT_OFTEN_SECONDS)
+                    recount_seconds = RECOUNT_OFTEN_SECONDS if has_found else RECOUNT_SECONDS
+                    recount_at = began + max(recount_seconds, (monotonic() - began) / RECOUNT_SHARE)
                 if may_release():
                     await self._release_all([line for line in self._waiting if self._room(line) > 0], release)
             except Exception as error:
@@ -189,7 +195,7 @@ class TenantCap:
                 await asyncio.sleep(self._look_seconds)
             else:
                 observer.loop_worked(LOOP)
-            pause = min(RECOUNT_SECONDS, self._look_seconds) if self._waiting else self._look_seconds
+            pause = min(recount_seconds, self._look_seconds) if self._waiting else self._look_seconds
             try:
                 async with asyncio.timeout(pause):
                     await self._has_news.wait()
@@ -208,14 +214,24 @@ class TenantCap:
         for line in lines:
             self._windows.waits_elsewhere(line)
 
-    async def _recount(self, full: Iterable[HeldLine]) -> None:
-        """Forget what was acknowledged elsewhere."""
-        asked = [job_id for line in full for job_id in self._unacknowledged.get(line, ())][:ASKED_MAX]
-        if asked:
-            causes = await self._ledger.wait_causes(asked)
-            for job_id in asked:
-                if causes.get(job_id) not in ("BUS", "ACK"):
-                    self.forget(job_id)
+    async def _recount(self, also_with_room: bool) -> bool:
+        """Forget what was acknowledged elsewhere; whether there was any. In lines that are full, or in all that wait:
+        half of what is counted in a line with room may be gone."""
+        lines = [line for line in self._waiting if also_with_room or self._room(line) == 0]
+        just_now = monotonic() - UNCOMMITTED_SECONDS
+        asked = [
+            job_id
+            for line in lines
+            for job_id in self._unacknowledged.get(line, ())
+            if self._on_their_way.get(job_id, 0.0) <= just_now
+        ][:ASKED_MAX]
+        if not asked:
+            return False
+        causes = await self._ledger.wait_causes(asked)
+        gone = [job_id for job_id in asked if job_id in self._counted_in and causes.get(job_id) not in ("BUS", "ACK")]
+        for job_id in gone:
+            self.forget(job_id)
+        return bool(gone)
 
     async def _release_all(self, lines: Sequence[HeldLine], release: Release) -> None:
         for first in range(0, len(lines), RELEASES_AT_ONCE):
