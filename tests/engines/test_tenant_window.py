@@ -9,6 +9,7 @@ from lucius.engines.tenant_window import (
     GROWTH_MAX,
     PUBLISHES_AHEAD,
     PUBLISHES_COUNTED,
+    QUICKEST_SECONDS,
     SHARED_AHEAD_SECONDS,
     SHARED_LEAST,
     SHARED_SECONDS,
@@ -21,7 +22,7 @@ FLOOD = HeldLine("flood", 3, "ocr")
 SMALL = HeldLine("small", 3, "ocr")
 BUSY = 80
 """So many acknowledgements in one measured time let each tenant have some that is neither the least nor the most."""
-SHARED = int(BUSY * SHARED_AHEAD_SECONDS / AHEAD_SECONDS) + 1
+SHARED = int(BUSY * SHARED_AHEAD_SECONDS[0] / AHEAD_SECONDS) + 1
 
 
 class Time:
@@ -75,15 +76,45 @@ def test_both_have_a_part_of_it_as_soon_as_another_tenant_comes(windows: TenantW
     assert (windows.size(FLOOD), windows.size(SMALL)) == (SHARED, SHARED)
 
 
-def test_slow_publishing_lets_tenants_have_as_much_as_keeps_the_service_busy(
-    windows: TenantWindows, time: Time
+@pytest.mark.parametrize(
+    ("publishes", "ahead"),
+    [
+        ([0.001], SHARED_AHEAD_SECONDS[0]),
+        ([0.006], 0.006 * PUBLISHES_AHEAD),
+        ([0.020], 0.020 * PUBLISHES_AHEAD),
+        ([60.0], AHEAD_SECONDS),
+        ([0.001] + [0.030] * 9, SHARED_AHEAD_SECONDS[1]),
+    ],
+    ids=["quick", "slower", "far away", "hardly at all", "slow because of the load"],
+)
+def test_part_follows_from_how_long_publishing_takes(
+    windows: TenantWindows, time: Time, publishes: list[float], ahead: float
 ) -> None:
     windows.entered(SMALL)
-    for seconds, expected in ((0.0, SHARED_AHEAD_SECONDS), (0.005, 0.005 * PUBLISHES_AHEAD), (60.0, AHEAD_SECONDS)):
+    for _ in range(20 * PUBLISHES_COUNTED):
+        for seconds in publishes:
+            windows.published_within(seconds)
+    few = 25
+    acknowledge(windows, time, few)
+    assert windows.size(FLOOD) == pytest.approx(min(max(few * ahead / AHEAD_SECONDS + 1, SHARED_LEAST), CAP), abs=1)
+
+
+def test_part_is_larger_where_acknowledgements_are_heard_of_late(windows: TenantWindows, time: Time) -> None:
+    windows.entered(SMALL)
+    windows.hears_late = True
+    few = 40
+    acknowledge(windows, time, few)
+    assert windows.size(FLOOD) == int(few * SHARED_AHEAD_SECONDS[1] / AHEAD_SECONDS) + 1
+
+
+def test_broker_that_has_come_nearer_is_noticed(windows: TenantWindows, time: Time) -> None:
+    windows.entered(SMALL)
+    for seconds in (0.020, 0.002):
+        time.now += 2 * QUICKEST_SECONDS
         for _ in range(20 * PUBLISHES_COUNTED):
             windows.published_within(seconds)
-        acknowledge(windows, time, BUSY)
-        assert windows.size(FLOOD) == pytest.approx(min(BUSY * expected / AHEAD_SECONDS + 1, CAP), abs=1)
+    acknowledge(windows, time, BUSY)
+    assert windows.size(FLOOD) == SHARED
 
 
 @pytest.mark.parametrize(("acknowledged", "expected"), [(0, SHARED_LEAST), (1_000, CAP)])
@@ -114,11 +145,11 @@ def test_queue_is_shared_for_a_moment_after_the_other_has_left(windows: TenantWi
     assert windows.size(FLOOD) == BUSY
 
 
-def test_what_another_process_holds_of_another_tenant_counts(windows: TenantWindows, time: Time) -> None:
+def test_tenant_that_another_process_publishes_for_counts(windows: TenantWindows, time: Time) -> None:
     acknowledge(windows, time, BUSY)
-    windows.waits_elsewhere(FLOOD)
+    windows.met(FLOOD)
     assert windows.size(FLOOD) == BUSY, "its own"
-    windows.waits_elsewhere(SMALL)
+    windows.met(SMALL)
     assert windows.size(FLOOD) == SHARED
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from math import inf
 from time import monotonic
 
 from lucius.domain.attempt import DispatchStatus
@@ -31,6 +32,8 @@ RECOUNT_SECONDS = 0.1
 """How often a process asks whether what it has counted was acknowledged elsewhere, while something waits for it."""
 RECOUNT_OFTEN_SECONDS = 0.02
 """The same while other processes do get its acknowledgements."""
+OTHERS_SECONDS = 10.0
+"""So long after it has found such an acknowledgement, a process expects more of them."""
 UNCOMMITTED_SECONDS = 0.1
 """A job that was let go so shortly before is not asked about: the ledger may not have it yet."""
 RECOUNT_SHARE = 0.1
@@ -110,6 +113,8 @@ class TenantCap:
         """Count a job, or no longer, as its new state says."""
         job_id = job.spec.job_id
         step = job.steps[job.current_index]
+        # Perhaps another process published it, and this one has got a callback.
+        self._windows.met(_line(job))
         line = None
         if step.status is StepStatus.DISPATCHING and _is_on_its_way(job):
             if not self._counts_unsent:
@@ -171,8 +176,7 @@ class TenantCap:
     async def run(self, release: Release, observer: Observer, may_release: Callable[[], bool] = lambda: True) -> None:
         """Release what may be published, whenever there is room, until cancelled. `may_release`: whether the bus takes
         anything now; if not, whatever is released would only be held again."""
-        looked_at = recount_at = float("-inf")
-        recount_seconds = RECOUNT_SECONDS
+        looked_at = recount_at = others_until = -inf
         while True:
             self._has_news.clear()
             self._runs_low.clear()
@@ -184,10 +188,12 @@ class TenantCap:
                     looked_at = now
                     await self._look()
                 if now >= recount_at:
-                    began = monotonic()
-                    has_found = await self._recount(recount_seconds == RECOUNT_OFTEN_SECONDS)
-                    recount_seconds = RECOUNT_OFTEN_SECONDS if has_found else RECOUNT_SECONDS
-                    recount_at = began + max(recount_seconds, (monotonic() - began) / RECOUNT_SHARE)
+                    if await self._recount(has_others=now < others_until):
+                        others_until = now + OTHERS_SECONDS
+                    self._windows.hears_late = now < others_until
+                    is_often = self._windows.hears_late and self._waiting
+                    interval = RECOUNT_OFTEN_SECONDS if is_often else RECOUNT_SECONDS
+                    recount_at = now + max(interval, (monotonic() - now) / RECOUNT_SHARE)
                 if may_release():
                     await self._release_all([line for line in self._waiting if self._room(line) > 0], release)
             except Exception as error:
@@ -195,7 +201,9 @@ class TenantCap:
                 await asyncio.sleep(self._look_seconds)
             else:
                 observer.loop_worked(LOOP)
-            pause = min(recount_seconds, self._look_seconds) if self._waiting else self._look_seconds
+            now, pause = monotonic(), self._look_seconds
+            if self._waiting or now < others_until:
+                pause = min(max(recount_at - now, 0.0), pause)
             try:
                 async with asyncio.timeout(pause):
                     await self._has_news.wait()
@@ -212,17 +220,19 @@ class TenantCap:
         lines = await self._ledger.held_lines(LINES_MAX)
         self._waiting.update(lines)
         for line in lines:
-            self._windows.waits_elsewhere(line)
+            self._windows.met(line)
 
-    async def _recount(self, also_with_room: bool) -> bool:
-        """Forget what was acknowledged elsewhere; whether there was any. In lines that are full, or in all that wait:
-        half of what is counted in a line with room may be gone."""
-        lines = [line for line in self._waiting if also_with_room or self._room(line) == 0]
+    async def _recount(self, has_others: bool) -> bool:
+        """Forget what was acknowledged elsewhere; whether there was any. Of full lines in which something waits, or of
+        all if other processes get acknowledgements: a line that is half full of what is gone holds up its tenant."""
+        lines = [
+            line for line in self._unacknowledged if has_others or (line in self._waiting and self._room(line) == 0)
+        ]
         just_now = monotonic() - UNCOMMITTED_SECONDS
         asked = [
             job_id
             for line in lines
-            for job_id in self._unacknowledged.get(line, ())
+            for job_id in self._unacknowledged[line]
             if self._on_their_way.get(job_id, 0.0) <= just_now
         ][:ASKED_MAX]
         if not asked:

@@ -6,7 +6,9 @@ before. A tenant that is alone may have the cap or a tenth of a second's work, w
 
 When another tenant comes, each may have as much work as keeps the service busy while its next directives are on their
 way, no more than the cap and no less than two directives. How long that is follows from how long publishing has taken
-lately. With less in the queue the service would wait, be measured as slow, get still less, and stay so.
+lately, on average. With less in the queue the service would wait, be measured as slow, get still less, and stay so.
+More than a fortieth of a second's work is only for a broker that is far away: if no publishing is quick. One that takes
+long now and then has waited for this process, or for the ledger, and so would a newcomer.
 """
 
 from __future__ import annotations
@@ -19,13 +21,16 @@ from lucius.ports.ledger import HeldLine
 
 AHEAD_SECONDS = 0.1
 """A tenant that is alone may have as much queued as was acknowledged in so many seconds before."""
-SHARED_AHEAD_SECONDS = 0.0125
-"""And one that shares the queue at least as much as in so many."""
+SHARED_AHEAD_SECONDS = (0.0125, 0.025)
+"""And one that shares the queue at least, and with a broker that is near, at most. The latter, too, where other
+processes get some of the acknowledgements."""
 PUBLISHES_AHEAD = 3
-"""Or as in the time of so many publishes, if that is longer: after an ACK, the next directive is let go, published,
+"""Between these, as much as in the time of so many publishes: after an ACK, the next directive is let go, published,
 delivered and acknowledged."""
 PUBLISHES_COUNTED = 16
 """Over about so many, the time of a publish is averaged."""
+QUICKEST_SECONDS = 1.0
+"""The quickest publish is the one of so many seconds, and of as many before."""
 SHARED_LEAST = 2
 """A tenant may always have so many, unless the cap is less: one to work on, and one to follow."""
 SHARED_SECONDS = 1.0
@@ -39,16 +44,26 @@ class TenantWindows:
         self._cap = cap
         self._time = time
         self._queues: dict[tuple[int, str], _Queue] = {}
-        self._publish_seconds = 0.0
+        self.hears_late = False
+        """Whether other processes get some of the acknowledgements: this one hears of them from the ledger."""
+        self._average_publish = 0.0
+        self._quickest_publish = _Quickest()
 
     def size(self, line: HeldLine) -> int:
         """Unacknowledged directives that a line may have now."""
         queue, now = self._queue(line), self._time()
         lately = queue.acknowledged_lately(now)
         if queue.is_shared(now) or queue.tenants - {line.tenant_id}:
-            ahead = min(max(PUBLISHES_AHEAD * self._publish_seconds, SHARED_AHEAD_SECONDS), AHEAD_SECONDS)
-            return min(max(int(lately * ahead / AHEAD_SECONDS) + 1, SHARED_LEAST), self._cap)
+            part = int(lately * self._shared_ahead_seconds(now) / AHEAD_SECONDS)
+            return min(max(part + 1, SHARED_LEAST), self._cap)
         return min(max(lately, self._cap), self._cap * GROWTH_MAX)
+
+    def _shared_ahead_seconds(self, now: float) -> float:
+        least, most = SHARED_AHEAD_SECONDS
+        if self.hears_late:
+            least = most
+        most = max(most, PUBLISHES_AHEAD * self._quickest_publish.seconds(now))
+        return min(max(PUBLISHES_AHEAD * self._average_publish, least), most, AHEAD_SECONDS)
 
     def entered(self, line: HeldLine) -> None:
         """The tenant has something in this queue."""
@@ -60,13 +75,14 @@ class TenantWindows:
 
     def published_within(self, seconds: float) -> None:
         """So long after it was let go, the bus had a directive and that was recorded."""
-        self._publish_seconds += (min(seconds, AHEAD_SECONDS) - self._publish_seconds) / PUBLISHES_COUNTED
+        self._average_publish += (min(seconds, AHEAD_SECONDS) - self._average_publish) / PUBLISHES_COUNTED
+        self._quickest_publish.add(seconds, self._time())
 
     def acknowledged(self, line: HeldLine) -> None:
         self._queue(line).acknowledge(self._time())
 
-    def waits_elsewhere(self, line: HeldLine) -> None:
-        """Another process holds something of this tenant."""
+    def met(self, line: HeldLine) -> None:
+        """The tenant uses this queue, whichever process has published for it."""
         self._queue(line).meet(line.tenant_id, self._time())
 
     def _queue(self, line: HeldLine) -> _Queue:
@@ -75,6 +91,29 @@ class TenantWindows:
         if queue is None:
             queue = self._queues[key] = _Queue()
         return queue
+
+
+class _Quickest:
+    """The shortest of the times that were measured lately; 0 if there were none."""
+
+    def __init__(self) -> None:
+        self._until = -inf
+        self._now = self._before = inf
+
+    def add(self, seconds: float, now: float) -> None:
+        self._begin_anew(now)
+        self._now = min(self._now, seconds)
+
+    def seconds(self, now: float) -> float:
+        self._begin_anew(now)
+        quickest = min(self._now, self._before)
+        return 0.0 if quickest == inf else quickest
+
+    def _begin_anew(self, now: float) -> None:
+        if now >= self._until:
+            self._before = self._now if now < self._until + QUICKEST_SECONDS else inf
+            self._now = inf
+            self._until = now + QUICKEST_SECONDS
 
 
 class _Queue:
