@@ -184,9 +184,7 @@ async def test_nothing_is_published_before_the_count_is_taken(driver: LedgerDriv
     assert cap.holds_back(other.spec, other.steps[0].spec)
 
 
-async def test_nothing_is_read_or_released_while_the_bus_takes_nothing(
-    driver: LedgerDriver, clock: ManualClock
-) -> None:
+async def test_nothing_is_released_while_the_bus_takes_nothing(driver: LedgerDriver, clock: ManualClock) -> None:
     """What is released then is only held again, and the room that this makes was looked at all the time."""
     cap = await make_cap(driver, maximum=4)
     await create(driver, clock, cap, is_held=True)

@@ -5,8 +5,9 @@ are held in the ledger and published in their order as others are acknowledged. 
 on the lane.
 
 The count is kept in memory and costs no write: it follows from the jobs that this process decides. At the start it is
-taken from the ledger. Where other processes decide jobs that this one has counted, it asks the ledger about just those,
-and only while something waits for them. Each process has a cap of its own.
+taken from the ledger. Other processes may decide jobs that this one has counted, so it asks the ledger about just
+those: while something waits for them, and for as long as others are known to get its acknowledgements. Each process has
+a cap of its own.
 """
 
 from __future__ import annotations

@@ -171,7 +171,9 @@ class ServiceBus:
         sender = self._sender(topic)
         now = self._clock.now()
         try:
-            return await sender.send([to_wire(message, now) for message in messages], partial(self._answer, sender))
+            return await sender.send(
+                [to_wire(message, now) for message in messages], partial(self._others_answer, sender)
+            )
         except BusUnavailable:
             if sender.is_missing and not self._is_declared(topic):
                 await self._senders.pop(topic).close()
@@ -179,7 +181,7 @@ class ServiceBus:
                 return [Refused(f"there is no topic {topic} on Service Bus at {self.options.location}")] * len(messages)
             raise
 
-    def _answer(self, besides: TopicSender) -> bool:
+    def _others_answer(self, besides: TopicSender) -> bool:
         """Whether topics besides this one have taken messages lately."""
         return any(sender.answers for sender in self._senders.values() if sender is not besides)
 
